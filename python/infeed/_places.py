@@ -58,6 +58,8 @@ class Place:
         self.replay: tuple[Any, ...] | None = None
         # The base seed of an iterator of persistent workers, from its second epoch on: torch draws it only for the first.
         self.base_seed: int | None = None
+        # Of an endless sampler the engine takes some epochs' indices at once: how often it took more.
+        self.window = 0
         # How often each index came; None if no index can come twice.
         self.counts: dict[int, int] | None = None if _once(source(loader)) else {}
 
@@ -66,8 +68,13 @@ class Place:
         self.samples = self.skipped_samples = state["samples"]
         self.consumed = state["consumed"]
         self.sampler_state, self.dataset_state = state.get("sampler"), state.get("dataset")
-        self.base_seed = state.get("base_seed")
+        self.base_seed, self.window = state.get("base_seed"), state.get("window", 0)
         self.rng = dict(state["rng"])
+
+    @property
+    def engine_epoch(self) -> int:
+        """The epoch for the engine's draws, another one for each window."""
+        return self.epoch + (self.window << 40)
 
     def drew(self, size: int, sampler_state: Any) -> None:
         self._ahead.append((size, sampler_state))
@@ -104,7 +111,10 @@ class Place:
             "sampler_epoch": self.sampler_epoch,
             "rng": self.rng,
         }
-        kept = (("sampler", self.sampler_state), ("dataset", self.dataset_state), ("base_seed", self.base_seed))
+        kept = (
+            *(("sampler", self.sampler_state), ("dataset", self.dataset_state)),
+            *(("base_seed", self.base_seed), ("window", self.window or None)),
+        )
         for name, value in kept:
             if value is not None:
                 state[name] = value

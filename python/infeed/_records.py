@@ -253,8 +253,11 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
     def __getitem__(self, index: Any) -> Any:
         return self.one_by_one(self._batch([index]))[0]
 
-    def __getitems__(self, indices: Sequence[Any]) -> Any:
-        return _draws.Collated(self._batch(indices))
+    def __getitems__(self, indices: Sequence[Any]) -> Samples:
+        batch = self._batch(indices)
+        samples = Samples(self.one_by_one(batch))
+        samples.batch = batch
+        return samples
 
     def __getattr__(self, name: str) -> Any:
         # Unpickling looks up attributes before any are set.
@@ -327,6 +330,15 @@ class Watched:
         return self._folder.transform
 
 
+class Samples(list[Any]):
+    """The samples of a batch of the engine, which ``Collate`` takes as a whole."""
+
+    batch: _native.Batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
 class Collate:
     """The ``collate_fn`` of loaders over ``Records``."""
 
@@ -336,12 +348,15 @@ class Collate:
         self.collate_fn = None if collate_fn is default_collate else collate_fn
 
     def __call__(self, samples: Any) -> Any:
-        if type(samples) is _draws.Collated:
-            batch = samples.batch
+        if type(samples) is Samples:
             if self.collate_fn is None:
-                return self.records.collated(batch)
-            samples = self.records.one_by_one(batch)
+                return self.records.collated(samples.batch)
+            samples = list(samples)
         return default_collate(samples) if self.collate_fn is None else self.collate_fn(samples)
+
+    def whole(self, batch: _native.Batch) -> Any:
+        """A batch that the engine made."""
+        return self.records.collated(batch) if self.collate_fn is None else self.collate_fn(self.records.one_by_one(batch))
 
     def alone(self, batch: _native.Batch) -> Any:
         """The single sample of a loader without batches."""

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import torch
 from torch._C._autograd import _profiler_enabled
-from torch.utils.data import IterableDataset, MapDataPipe, Subset, TensorDataset, default_collate
+from torch.utils.data import BatchSampler, IterableDataset, MapDataPipe, Subset, TensorDataset, default_collate
 from torch.utils.data import DataLoader as _Torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
@@ -47,6 +48,9 @@ _OF_PROCESSES = {
     "in_order": "batches come in order, and a slow sample does not delay reading the others",
 }
 
+
+# Indices that are taken at least at once from a sampler, which may be endless.
+_WINDOW = 1 << 16
 
 # The type of a sample, as in torch's DataLoader.
 _T = TypeVar("_T", covariant=True)
@@ -193,6 +197,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             # This loader is made from the parts of another one, as Lightning does.
             collate_fn = collate_fn.collate_fn
         self._records: Records | None = None
+        is_recognised = False
         if isinstance(dataset, Records):
             self._records = dataset
         elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or nested or more:
@@ -206,9 +211,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             )
         elif collate_fn in (None, default_collate) and batch_size is not None:
             self._records = recognised(dataset)
-        # Without a sampler the engine makes the order.
+            is_recognised = self._records is not None
         self._has_default_sampler = sampler is None and batch_sampler is None
-        self._own_order = self._records is not None and self._has_default_sampler
         if seed is not None and self._records is None:
             generator = torch.Generator().manual_seed(seed)
         read: Any = dataset if self._records is None else self._records
@@ -234,11 +238,15 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         )
         self.batch_transform = batch_transform
         self._shuffle = bool(shuffle)
+        # Without a sampler the engine makes the order, unless a script's `ImageFolder` is shuffled: that order is torch's.
+        self._default_order = _order_of(self) if self._has_default_sampler and not (is_recognised and shuffle) else None
         self._prefetch = prefetch_factor
         self._picked = Picked()
         # The engine's loader. `_ready` is the same one while it is at a loaded state.
         self._engine: Loader | None = None
         self._ready: Loader | None = None
+        # The settings of the samplers with which the engine's loader was made.
+        self._engine_order: Any = None
         # Seed of order and augmentation, once drawn or loaded.
         self._seed: int | None = None
         # The epoch of the next `iter`, the state where it resumes, and the place of the last `iter`.
@@ -286,11 +294,23 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             order["prefetch"] = self._prefetch * self.num_workers
         return records.engine(num_workers=self.num_workers or None, pin_memory=self.pin_memory, **order)
 
+    @property
+    def _own_order(self) -> bool:
+        """Whether the engine makes the order: no sampler was given, and none was set or changed since."""
+        made, now = self._default_order, _order_of(self)
+        is_same = made is not None and made[0] is now[0] and made[1] is now[1] and made[2:] == now[2:]
+        return self._records is not None and is_same
+
     def _loader(self, records: Records, size: int | None = None) -> Loader:
-        if self._engine is None or (size is not None and size > self._engine.batch_size):
+        order = (self._own_order, *_order_of(self)[2:])
+        if self._engine is None or order != self._engine_order or (size is not None and size > self._engine.batch_size):
             if self._seed is None:
+                # The number that the first `iter` draws.
+                generator = torch.default_generator if self.generator is None else self.generator
+                kept = generator.get_state()
                 self._seed = self._first_seed(records)
-            self._engine = self._made(records, self._seed, size)
+                generator.set_state(kept)
+            self._engine, self._engine_order = self._made(records, self._seed, size), order
         return self._engine
 
     def _first_seed(self, records: Records) -> int:
@@ -302,6 +322,16 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             return 0
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
+    def _draw_seed(self, records: Records, place: Place) -> None:
+        """Draws a number at each ``iter``, before any sampler does, as torch does for its workers. The first is the seed."""
+        if place.base_seed is not None or (self.persistent_workers and self._engine is not None):
+            # Persistent workers have a number from the first `iter`.
+            place.base_seed = 0
+            return
+        seed = self._first_seed(records)
+        if self._seed is None:
+            self._seed = seed
+
     @property
     def loader(self) -> Loader:
         """The engine's ``Loader``, for example for its ``report()``. ``AttributeError`` if torch reads the dataset."""
@@ -309,54 +339,84 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             raise AttributeError(f"{type(self.dataset).__name__} is read by its own __getitem__, not by infeed's engine")
         return self._loader(self._records)
 
-    def _batches(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> Iterator[_native.Batch]:
-        """The engine's batches of an epoch, or of the rest of it."""
+    def _batches(
+        self, records: Records, place: Place, resume: Mapping[str, Any] | None
+    ) -> tuple[Iterator[_native.Batch], Iterator[Any] | None]:
+        """The engine's batches of an epoch, or of the rest of it, and the indices behind them."""
         behind = None if resume is None else resume.get("engine")
+        indices: Iterator[Any] | None = None
         if self._own_order:
+            self._draw_seed(records, place)
             loader = self._loader(records)
         else:
-            loader = self._loader(records, self._pick(records, place, resume))
+            indices, loader = self._first_indices(records, place, resume)
             if _places.distributed(self) is not None:
                 # The rest of the epoch was divided among the ranks again.
                 behind = None
         if behind is None:
-            loader.set_epoch(place.epoch)
-        elif behind["epoch"] != place.epoch:
-            # The state is after the epoch's last batch.
-            return iter(())
+            loader.set_epoch(place.engine_epoch)
+        elif behind["epoch"] != place.engine_epoch:
+            # The state is after the last of these batches.
+            return iter(()), indices
         elif loader is not self._ready:
             loader.load_state_dict(behind)
         self._ready = None
-        return iter(loader)
+        return iter(loader), indices
 
-    def _pick(self, records: Records, place: Place, resume: Mapping[str, Any] | None) -> int | None:
-        """Takes an epoch's indices from the samplers. Returns the size of the largest batch if a batch sampler makes them."""
+    def _first_indices(
+        self, records: Records, place: Place, resume: Mapping[str, Any] | None
+    ) -> tuple[Iterator[Any] | None, Loader]:
+        """Takes the first indices from the samplers, or those at the place that is resumed."""
         kept = _draws.state() if resume is not None else None
         if resume is not None:
             _places.replay(self, resume["rng"])
         keeper = _places.stateful_sampler(self)
         if keeper is not None:
-            # The state before the epoch, since all of its indices are taken at once.
+            # The state before the epoch, since many of its indices are taken at once.
             if place.sampler_state is None:
                 place.sampler_state = (keeper.state_dict(), False)
             keeper.load_state_dict(place.sampler_state[0])
         try:
-            # As torch does before it asks a sampler, which may draw from the same generator.
-            seed = self._first_seed(records)
-            if self._seed is None:
-                self._seed = seed
-            dealer = _places.distributed(self)
+            self._draw_seed(records, place)
+            dealer, sampler = _places.distributed(self), _places.source(self)
             if dealer is not None:
-                self._picked.indices = _places.dealt(dealer, place.consumed)
-            elif (sampler := _places.source(self)) is not None:
-                self._picked.indices = records.numbers(sampler)
+                indices = iter(_places.dealt(dealer, place.consumed))
             else:
-                self._picked.indices = [records.numbers(batch) for batch in self.batch_sampler]
-                return max(map(len, self._picked.indices), default=1)
+                indices = iter(self.batch_sampler if sampler is None else sampler)
+            for _ in range(place.window + 1):
+                size, has_more = self._take(records, indices)
         finally:
             if kept is not None:
                 _draws.restore(kept)
-        return None
+        return indices if has_more else None, self._loader(records, size)
+
+    def _take(self, records: Records, indices: Iterator[Any]) -> tuple[int | None, bool]:
+        """Takes the next indices for the engine: all, or of an endless sampler those of some epochs. Returns the size of the
+        largest batch, if a batch sampler makes them, and whether there may be more."""
+        most = 2 * len(records) + _WINDOW
+        if _places.source(self) is not None:
+            size = 1 if self.batch_sampler is None else self.batch_sampler.batch_size
+            # Whole batches.
+            most += -most % size
+            self._picked.indices = records.numbers(itertools.islice(indices, most))
+            return None, len(self._picked.indices) == most
+        lists: list[list[int]] = []
+        rows = 0
+        while rows < most and (batch := next(indices, None)) is not None:
+            lists.append(records.numbers(batch))
+            rows += len(lists[-1])
+        self._picked.indices = lists
+        return max(map(len, lists), default=1), rows >= most
+
+    def _more(self, records: Records, place: Place, indices: Iterator[Any]) -> tuple[Iterator[_native.Batch], bool]:
+        """The engine's batches of the next indices, and whether there may be more."""
+        size, has_more = self._take(records, indices)
+        if not self._picked.indices:
+            return iter(()), False
+        place.window += 1
+        loader = self._loader(records, size)
+        loader.set_epoch(place.engine_epoch)
+        return iter(loader), has_more
 
     # If torch reads.
 
@@ -542,6 +602,14 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return f"<infeed.torch.DataLoader of {of}: batches of {self.batch_size}, next epoch {self._epoch}>"
 
 
+def _order_of(loader: Any) -> tuple[Any, ...]:
+    """What sets a loader's order and batches: its batch sampler and sampler, batch size and ``drop_last``."""
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler:
+        return batches, loader.sampler, None, None
+    return batches, batches.sampler, batches.batch_size, batches.drop_last
+
+
 def _world_size() -> int:
     """From torchrun's variable."""
     said = os.environ.get("WORLD_SIZE", "")
@@ -553,18 +621,32 @@ class _OfEngine(Iterator[Any]):
 
     def __init__(self, loader: DataLoader[Any], records: Records, place: Place, resume: Mapping[str, Any] | None) -> None:
         self._loader, self._records, self._place = loader, records, place
+        self._batches: Iterator[_native.Batch] = iter(())
+        # What the samplers still hold.
+        self._indices: Iterator[Any] | None = None
+        if len(records) == 0:
+            return
         try:
-            self._batches = iter(()) if len(records) == 0 else loader._batches(records, place, resume)
+            self._batches, self._indices = loader._batches(records, place, resume)
         except EmptyError:
-            self._batches = iter(())
+            pass
+
+    def _next_batch(self) -> _native.Batch:
+        while True:
+            try:
+                return next(self._batches)
+            except StopIteration:
+                if self._indices is None:
+                    self._place.ended = True
+                    raise
+                self._batches, has_more = self._loader._more(self._records, self._place, self._indices)
+                if not has_more:
+                    self._indices = None
 
     def __next__(self) -> Any:
         loader, records, place = self._loader, self._records, self._place
         try:
-            batch = next(self._batches)
-        except StopIteration:
-            place.ended = True
-            raise
+            batch = self._next_batch()
         except Error as error:
             if error.record is not None:
                 self._pass_over()
@@ -584,7 +666,7 @@ class _OfEngine(Iterator[Any]):
         if loader.batch_size is None and loader.batch_sampler is None:
             made = loader.collate_fn.alone(batch)
         else:
-            made = loader.collate_fn(_draws.Collated(batch))
+            made = loader.collate_fn.whole(batch)
         return made if loader.batch_transform is None else loader.batch_transform(made)
 
     def _pass_over(self) -> None:
@@ -592,9 +674,10 @@ class _OfEngine(Iterator[Any]):
         loader, place, engine = self._loader, self._place, self._loader._engine
         if engine is None or self._records.dealt:
             return
-        lists = loader.batch_sampler is not None and _places.source(loader) is None
-        rows = len(loader._picked.indices[place.batches]) if lists else engine.batch_size
-        state = engine.state_dict()
+        state, rows = engine.state_dict(), engine.batch_size
+        if loader.batch_sampler is not None and _places.source(loader) is None:
+            ends = itertools.accumulate(map(len, loader._picked.indices))
+            rows = next((end for end in ends if end > state["position"]), state["position"]) - state["position"]
         state["position"] = min(state["position"] + rows, state["identity"]["positions"])
         # It is the checksum of the place before.
         del state["checksum"]

@@ -1079,3 +1079,134 @@ def test_resized_jpegs_have_torchvisions_pixels(tmp_path: Path) -> None:
     assert apart(DataLoader(images, 4, jpeg_exact=True)) <= 1
     # The engine's own way.
     assert apart(DataLoader(images, 4, jpeg_exact=False)) > 8
+
+
+@pytest.fixture
+def images(folder: str) -> Any:
+    """An ``ImageFolder`` that the engine reads."""
+    torchvision = pytest.importorskip("torchvision")
+    chain = [torchvision.transforms.CenterCrop(8), torchvision.transforms.ToTensor()]
+    return torchvision.datasets.ImageFolder(folder, torchvision.transforms.Compose(chain))
+
+
+def test_an_image_folder_has_torchs_order_and_moves_its_generator(images: Any) -> None:
+    """What the script draws between batches is torch's, too."""
+    arguments: list[Callable[[], dict[str, Any]]] = [
+        lambda: {},
+        lambda: {"shuffle": True},
+        lambda: {"shuffle": True, "generator": torch.Generator().manual_seed(1)},
+        lambda: {"sampler": data.RandomSampler(images)},
+        lambda: {"batch_sampler": data.BatchSampler(data.RandomSampler(images), 7, drop_last=True)},
+    ]
+    for make in arguments:
+        runs = []
+        for kind in (DataLoader, data.DataLoader):
+            seeded()
+            given = make()
+            loader = kind(images, **given) if "batch_sampler" in given else kind(images, 9, **given)
+            assert not isinstance(loader, TheLoader) or isinstance(loader.loader, infeed.Loader)
+            seeded()
+            runs.append([[(batch[1].tolist(), torch.rand(1).item()) for batch in loader] for _ in range(3)])
+        assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_image_folder_resumes_in_torchs_order(images: Any, shuffle: bool) -> None:
+    seeded()
+    loader = DataLoader(images, 9, shuffle=shuffle)
+    epochs = [[(batch[0].sum().item(), batch[1].tolist()) for batch in loader] for _ in range(2)]
+    for stop in (1, 5, 12):
+        seeded()
+        first = DataLoader(images, 9, shuffle=shuffle)
+        list(first)
+        batches = iter(first)
+        for _ in range(stop):
+            next(batches)
+        state = json.loads(json.dumps(first.state_dict()))
+        torch.rand(5)
+        other = DataLoader(images, 9, shuffle=shuffle)
+        other.load_state_dict(state)
+        assert [(batch[0].sum().item(), batch[1].tolist()) for batch in other] == epochs[1][stop:]
+
+
+def test_parts_of_a_loaders_dataset_are_samples(images: Any) -> None:
+    """As in pytorch's ImageNet example, which reads the rest of the validation set by a ``Subset``."""
+    made = DataLoader(images, 10).dataset
+    chosen = [3, 70, 99, 4]
+    wanted = [*data.DataLoader(data.Subset(images, chosen), 3), next(iter(data.DataLoader(images, 7)))]
+    for kind in (DataLoader, data.DataLoader):
+        for workers in (0, 2):
+            batches = [*kind(data.Subset(made, chosen), 3, num_workers=workers), next(iter(kind(made, 7, num_workers=workers)))]
+            for batch, want in zip(batches, wanted, strict=True):
+                assert type(batch) is list and batch[1].tolist() == want[1].tolist()
+                assert torch.allclose(batch[0], want[0], atol=1e-6)
+    samples = next(iter(data.DataLoader(made, 4, num_workers=1, collate_fn=as_they_are)))
+    assert type(samples) is list and len(samples) == 4 and type(samples[0]) is tuple
+
+
+def as_they_are(samples: Any) -> Any:
+    return samples
+
+
+class Endless(data.Sampler):  # type: ignore[misc,name-defined]
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield from range(self.count)
+
+
+def test_endless_samplers_never_end(images: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The engine takes 2 x 100 + 30 indices at once, so 24 batches of 10, and goes on at 240.
+    monkeypatch.setattr("infeed.torch._WINDOW", 30)
+    orders: list[Callable[[], dict[str, Any]]] = [
+        lambda: {"batch_size": 10, "sampler": Endless(100)},
+        lambda: {"batch_sampler": data.BatchSampler(Endless(100), 10, drop_last=True)},
+        lambda: {"batch_sampler": BatchesWithoutEnd(100)},
+    ]
+    for order in orders:
+        loader = DataLoader(images, **order())
+        want = [label.tolist() for (_, label), _ in zip(data.DataLoader(images, **order()), range(60), strict=False)]
+        got: list[Any] = []
+        states: dict[int, Any] = {}
+        for step, (_, label) in zip(range(60), loader, strict=False):
+            got.append(label.tolist())
+            if step in (3, 23, 24, 50):
+                states[step] = json.loads(json.dumps(loader.state_dict()))
+        assert got == want
+        for step, state in states.items():
+            other = DataLoader(images, **order())
+            other.load_state_dict(state)
+            left = [label.tolist() for _, (_, label) in zip(range(59 - step), other, strict=False)]
+            assert left == want[step + 1 :]
+
+
+class BatchesWithoutEnd:
+    """As timm's loaders that keep their workers for many epochs have it."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            for start in range(0, self.count, 10):
+                yield list(range(start, start + 10))
+
+
+def test_a_batch_sampler_that_a_script_changes_counts(images: Any) -> None:
+    for dataset in (images, Made(ITEMS["pair"], 30)):
+        orders = []
+        for kind in (DataLoader, data.DataLoader):
+            loader = kind(dataset, 10)
+            sizes = [[len(batch[1]) for batch in loader]]
+            loader.batch_sampler.batch_size = 4
+            loader.batch_sampler.drop_last = True
+            sizes.append([len(batch[1]) for batch in loader])
+            loader.batch_sampler.sampler = range(5)
+            sizes.append([len(batch[1]) for batch in loader])
+            # As loaders that repeat their batches do.
+            object.__setattr__(loader, "batch_sampler", [[1, 2], [3]])
+            sizes.append([len(batch[1]) for batch in loader])
+            orders.append(sizes)
+        assert orders[0] == orders[1]

@@ -683,6 +683,20 @@ def test_images_that_json_names_are_read(tmp_path: Path) -> None:
         assert batch["text"] == ["", "x", "xx", "xxx"]
 
 
+def test_numbers_of_tables_have_one_axis(tmp_path: Path) -> None:
+    """As in batches of Python's numbers."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    rows = [{"file_name": f"{i}.png", "score": i / 2, "count": i} for i in range(4)]
+    for i in range(4):
+        (folder / f"{i}.png").write_bytes(png(i, i, i))
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"score": i / 2, "count": i}) for i in range(4)))
+    for place, transform in ((folder, "center_crop:8"), (tmp_path / "rows.jsonl", None)):
+        (batch,) = Loader(place, batch_size=4, shuffle=False, device="cpu", transform=transform)
+        assert batch["score"].shape == batch["count"].shape == (4,), place
+
+
 def test_texts_are_str_and_boxes_are_tensors_with_offsets(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     texts = tmp_path / "texts"

@@ -88,6 +88,16 @@ fn examples_are_cut_into_fields() {
 }
 
 #[test]
+fn a_number_alone_is_no_list() {
+    let floats = |values: &[f32]| field(1, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>());
+    let entries = [entry("one", 2, &floats(&[1.5])), entry("two", 2, &floats(&[1.5, 2.5]))];
+    let file = record(&field(1, &entries.concat()));
+    let dataset = block_on(open_source(source(&[("a.tfrecord", file)])).into_future()).unwrap();
+    let array = |name, shape| Field::new(name, FieldKind::Array { dtype: DType::F32, shape });
+    assert_eq!(dataset.schema().fields, [array("one", vec![]), array("two", vec![2])]);
+}
+
+#[test]
 fn the_first_records_show_that_masks_have_16_bits() {
     let png = |bits: u8| [b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01", &[bits][..]].concat();
     let file = |bits: u8| {
