@@ -390,7 +390,10 @@ fn unsigned_integers_stay_what_they_are_in_each_encoding() {
     for logical in ["TIMESTAMP(MICROS,true)", "TIMESTAMP_MILLIS", "TIME(NANOS,false)", "TIME_MICROS"] {
         let file = one_column::<Int64Type>(&format!("required int64 n ({logical});"), usual(), &[5]);
         let refused = opened(open_source(holding(&file))).unwrap_err().to_string();
-        assert!(refused.contains("no columns that can be read among n") && refused.contains("dates and times"), "{refused}");
+        assert!(
+            refused.contains("no columns that can be read among n") && refused.contains("dates and times"),
+            "{refused}"
+        );
         let dataset = sound(open_source(holding(&file)).columns(["n"]));
         assert_eq!(arrays(&*dataset)[0][..], 5i64.to_ne_bytes(), "{logical}");
     }

@@ -5,7 +5,8 @@
 Both loaders read each kind in turn, round by round, in this process. The figures are ratios of wall time, and of CPU time of this
 process and its workers: the other loader's time divided by that of `infeed.torch.DataLoader`, median of the rounds; above 1 it is
 faster. Kinds: `bytes` (returns 10 kB), `pil` (decodes a JPEG with Pillow), `numpy` (arithmetic on 64 kB), `sleep` (5 ms), `h5py`
-(reads a row), `draws` (draws a crop with torch), `tensors` (a TensorDataset of 3 x 32 x 32), `photos` (a folder, read by the engine).
+(reads a row), `draws` (draws a crop with torch), `tensors` (a TensorDataset of 3 x 32 x 32), `photos` (a folder, read by the engine),
+`folder` (torchvision's ImageFolder with the chain of its training reference; also against the engine without `jpeg_exact`).
 """
 
 from __future__ import annotations
@@ -94,6 +95,16 @@ def kinds(folder: str) -> dict[str, Any]:
     return made
 
 
+def training(folder: str) -> Any:
+    """An ImageFolder with the chain of torchvision's training reference."""
+    from torchvision import datasets, transforms  # type: ignore[import-not-found,unused-ignore]
+
+    normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.TrivialAugmentWide()]
+    steps += [transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float), normalize, transforms.RandomErasing(0.1)]
+    return datasets.ImageFolder(folder, transforms.Compose(steps))
+
+
 def cpu() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(it.ru_utime + it.ru_stime for it in used)
@@ -159,6 +170,20 @@ def main() -> None:
                 return read(infeed.Loader, lambda batch: (batch["image"].torch(), batch["label"].torch()))
 
             told.append(compare("photos", ours, plain, given.rounds))
+    if given.photos and (not given.only or "folder" in given.only):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            dataset = training(str(common.photos(given.photos, 500, Path(folder))))
+
+            def exact(**more: Any) -> Callable[[], Any]:
+                def batches() -> Any:
+                    loader: Any = DataLoader(dataset, BATCH, shuffle=True, num_workers=2, **more)
+                    with loader:
+                        yield from loader
+
+                return batches
+
+            told.append(compare("folder, 2", exact(), lambda: data.DataLoader(dataset, BATCH, shuffle=True, num_workers=2), given.rounds))
+            told.append(compare("folder, exact", exact(), exact(jpeg_exact=False), given.rounds))
     if given.json:
         common.save(given.json, {**common.about(common.hold(2)), "torch": torch.__version__, "kinds": told})
 

@@ -25,6 +25,11 @@ from .loader import Loader, open
 _OF_FOLDERS = (None, 0)
 # Settings that change images.
 _OF_IMAGES = {"dtype", "channels_last", "orientation", "map"}
+# Steps that draw nothing.
+_FIXED = {
+    *("resize_exact", "resize_shorter", "resize_keep_ratio", "center_crop", "pad_to", "fixed_size_crop"),
+    *("gray_to_rgb", "grayscale", "to_float", "normalize"),
+}
 _logger = logging.getLogger("infeed.torch")
 
 
@@ -64,8 +69,11 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         self._item = item
         self.nested = nested
         self._opened: _native.Dataset | None = given if isinstance(given, _native.Dataset) else None
-        # The folder whose transform is read again in each epoch, since a script may change it.
+        # The folder that is looked at again in each epoch, since a script may change it.
         self._watched: Watched | None = None
+        # Counts these changes; the last may be one to a folder that the engine does not read.
+        self.version = 0
+        self._is_left = False
         # The process that opened the dataset.
         self._process = os.getpid()
         # For indexing: process id, largest number of records per batch, indices, loader.
@@ -171,32 +179,22 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             made |= {"orientation": "ignore", "jpeg_exact": True}
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
-    def renewed(self) -> bool:
-        """Whether a script has changed the ``ImageFolder``. If so, the next loader uses the new transform and samples.
+    def is_left(self, in_lists: bool = True) -> bool:
+        """Whether a script has changed the ``ImageFolder`` to one that torchvision reads. Takes other changes over.
 
-        Raises ``ConfigError`` for changes that the engine cannot use.
+        ``in_lists``: also looks for changes in its lists of samples, which takes 10 ms for a million.
         """
         watched = self._watched
-        if watched is None:
-            return False
-        has_others, has_steps = watched.has_other_samples(), watched.has_other_steps()
-        if has_others:
-            from .objects import native
-
-            found = native(self.given)
-            if found is None:
-                raise ConfigError(
-                    "the samples, loader or target_transform of the ImageFolder were changed since the DataLoader was made: "
-                    "make another one"
-                )
-            self._opened = found[0]
-        if has_others or has_steps:
-            self._renew(watched)
-        return has_others or has_steps
-
-    def _renew(self, watched: Watched) -> None:
-        watched.accept()
-        self.transform, self._here, self._build = watched.transform, None, None
+        if watched is not None and watched.has_changed(in_lists):
+            self._here = self._build = None
+            self.version += 1
+            again = recognised(self.given)
+            if again is None:
+                _logger.warning("the ImageFolder was changed: from now on torchvision reads it, not infeed's engine")
+                self._watched, self._is_left = None, True
+            else:
+                self._opened, self.transform, self._watched = again._opened, again.transform, again._watched
+        return self._is_left
 
     def collated(self, batch: _native.Batch) -> Any:
         """Converts a batch of the engine as ``output`` says."""
@@ -228,8 +226,6 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return len(self.given if self.is_object else self.opened)
 
     def _batch(self, indices: Sequence[Any]) -> _native.Batch:
-        if self._watched is not None and self._watched.has_other_steps():
-            self._renew(self._watched)
         here = self._here
         if here is None or here[0] != os.getpid() or here[1] < len(indices):
             size = len(indices)
@@ -246,14 +242,28 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             here = self._here = (os.getpid(), size, picked, loader)
         _, _, picked, loader = here
         picked.indices = [self.numbers(indices)]
-        # A random epoch gives new draws each time. It comes from torch's generator, which torch seeds in each worker process.
-        loader.set_epoch(int(torch.empty((), dtype=torch.int64).random_(2**62)))
+        if self._is_random:
+            # A random epoch gives new draws each time. It comes from torch's generator, which torch seeds in each worker.
+            loader.set_epoch(int(torch.empty((), dtype=torch.int64).random_(2**62)))
+        else:
+            loader.set_epoch(0)
         return next(iter(loader))
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.one_by_one(self._batch([index]))[0]
+    @property
+    def _is_random(self) -> bool:
+        """Whether a record may come in several versions."""
+        from .transforms import steps
 
-    def __getitems__(self, indices: Sequence[Any]) -> Samples:
+        lowered = steps(self.transform)
+        fixed = lowered is None or (isinstance(lowered, list) and all(step.get("op") in _FIXED for step in lowered))
+        return not fixed or not {"map", "mix", "views"}.isdisjoint(self.settings)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.given[index] if self.is_left(in_lists=False) else self.one_by_one(self._batch([index]))[0]
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        if self.is_left(in_lists=False):
+            return [self.given[index] for index in indices]
         batch = self._batch(indices)
         samples = Samples(self.one_by_one(batch))
         samples.batch = batch
@@ -295,39 +305,34 @@ class Watched:
             self._subsets.append(dataset)
             dataset = dataset.dataset
         self._folder = dataset
-        self.accept()
+        self._steps, self._parts = self._current_steps(), self._current_parts()
+        # Copies, as a script may change the lists in place.
+        self._copies = [list(of) for of in self._lists()]
 
-    def accept(self) -> None:
-        """Takes the folder as it is now as unchanged."""
-        self._samples, self._steps = self._current_samples(), self._current_steps()
+    def _lists(self) -> list[Any]:
+        """What decides which records there are."""
+        return [self._folder.samples, *[of.indices for of in self._subsets]]
 
-    def _current_samples(self) -> tuple[Any, ...]:
-        """All that decides which records there are. Lists are copied, as a script may change them in place."""
-        folder = self._folder
-        return list(folder.samples), [list(of.indices) for of in self._subsets], folder.loader, folder.target_transform
+    def _current_parts(self) -> list[Any]:
+        return [*self._lists(), self._folder.loader, self._folder.target_transform]
 
     def _current_steps(self) -> Any:
         from .transforms import steps
 
-        return None if self._folder.transform is None else steps(self._folder.transform)
-
-    def has_other_samples(self) -> bool:
-        """Whether its records have changed."""
-        return self._samples != self._current_samples()
-
-    def has_other_steps(self) -> bool:
-        """Whether its transform has changed. ``ConfigError`` if the engine does not support it."""
+        transform = self._folder.transform
         try:
-            return bool(self._steps != self._current_steps())
-        except TypeError as error:
-            raise ConfigError(
-                "the ImageFolder got a transform that only Python can run since the DataLoader was made: make another one "
-                f"({error})"
-            ) from None
+            return None if transform is None else steps(transform)
+        except TypeError:
+            # One that only Python can run.
+            return transform
 
-    @property
-    def transform(self) -> Any:
-        return self._folder.transform
+    def has_changed(self, in_lists: bool) -> bool:
+        """Whether its transform or its records have changed, or what is in its lists."""
+        if self._steps != self._current_steps():
+            return True
+        if any(before is not now for before, now in zip(self._parts, self._current_parts(), strict=True)):
+            return True
+        return in_lists and any(before != list(now) for before, now in zip(self._copies, self._lists(), strict=True))
 
 
 class Samples(list[Any]):

@@ -245,7 +245,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         # The engine's loader. `_ready` is the same one while it is at a loaded state.
         self._engine: Loader | None = None
         self._ready: Loader | None = None
-        # The settings of the samplers with which the engine's loader was made.
+        # The records and the settings of the samplers with which the engine's loader was made.
         self._engine_order: Any = None
         # Seed of order and augmentation, once drawn or loaded.
         self._seed: int | None = None
@@ -302,7 +302,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return self._records is not None and is_same
 
     def _loader(self, records: Records, size: int | None = None) -> Loader:
-        order = (self._own_order, *_order_of(self)[2:])
+        order = (records.version, self._own_order, *_order_of(self)[2:])
         if self._engine is None or order != self._engine_order or (size is not None and size > self._engine.batch_size):
             if self._seed is None:
                 # The number that the first `iter` draws.
@@ -436,8 +436,9 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     # In both cases.
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "collate_fn" and self.__dict__.get("_records") is not None and not isinstance(value, Collate):
-            value = Collate(self._records, value)
+        records: Records | None = self.__dict__.get("_records")
+        if name == "collate_fn" and records is not None and not isinstance(value, Collate):
+            value = Collate(records, value)
         super().__setattr__(name, value)
 
     def _begin(self) -> tuple[Place, dict[str, Any] | None]:
@@ -458,8 +459,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override,unused-ignore]
         """The batches of the next epoch; after ``load_state_dict``, the rest of the state's epoch."""
         self._warn_of_ranks()
-        if self._records is not None and self._records.renewed():
-            self._engine = None
+        if self._records is not None and self._records.is_left():
+            self._leave_engine(self._records)
         place, resume = self._begin()
         if self._records is not None:
             return _OfEngine(self, self._records, place, resume)
@@ -479,6 +480,13 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         finally:
             _draws.restore(kept)
         return iterator
+
+    def _leave_engine(self, records: Records) -> None:
+        """Lets torch read from now on."""
+        self._records = self._seeded = None
+        self.collate_fn = self.collate_fn.collate_fn or default_collate
+        # torch's own setter refuses a dataset after the constructor.
+        object.__setattr__(self, "dataset", records.given)
 
     def _warn_of_ranks(self) -> None:
         if not self._has_default_sampler or (self._records is not None and self._records.dealt):

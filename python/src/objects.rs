@@ -286,22 +286,24 @@ impl Colours {
         let name = &*field.name;
         match &field.kind {
             FieldKind::Array { dtype, shape } if may_be_mask(name, *dtype, shape) => *field = mask(name, value, None)?,
-            FieldKind::Image { channels: 1 | 3, .. } if !field.mask && !self.sizes.is_empty() => match Values::of(value)? {
-                Values::Picture => match &*mode_of(value)? {
-                    // Indices, or bits.
-                    "P" | "1" => *field = mask(name, value, None)?,
-                    "L" | "I;16" => warn_of_gray(name),
-                    _ => {}
-                },
-                Values::Array(Array { dtype, shape, .. }) if shape.len() == 2 => {
-                    if self.sizes.iter().all(|size| size.is_some_and(|(width, height)| shape != [height, width])) {
-                        *field = Field::new(name, FieldKind::Array { dtype, shape });
-                    } else {
-                        warn_of_gray(name);
+            FieldKind::Image { channels: 1 | 3, .. } if !field.mask && !self.sizes.is_empty() => {
+                match Values::of(value)? {
+                    Values::Picture => match &*mode_of(value)? {
+                        // Indices, or bits.
+                        "P" | "1" => *field = mask(name, value, None)?,
+                        "L" | "I;16" => warn_of_gray(name),
+                        _ => {}
+                    },
+                    Values::Array(Array { dtype, shape, .. }) if shape.len() == 2 => {
+                        if self.sizes.iter().all(|size| size.is_some_and(|(width, height)| shape != [height, width])) {
+                            *field = Field::new(name, FieldKind::Array { dtype, shape });
+                        } else {
+                            warn_of_gray(name);
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             _ => {}
         }
         Ok(())

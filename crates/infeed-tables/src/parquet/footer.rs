@@ -226,7 +226,15 @@ fn leaf(column: &ColumnDescriptor, (path, lists): (Vec<String>, Option<Lists>)) 
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
     let defined = u8::try_from(column.max_def_level());
     let physical = if defined.is_err() { Err("too deep") } else { physical };
-    Leaf { path, lists, physical, text, time: is_time(column), unsigned: unsigned(column), defined: defined.unwrap_or(0) }
+    Leaf {
+        path,
+        lists,
+        physical,
+        text,
+        time: is_time(column),
+        unsigned: unsigned(column),
+        defined: defined.unwrap_or(0),
+    }
 }
 
 /// Bits of unsigned integers. Older writers use only the converted type.
@@ -248,13 +256,11 @@ fn is_decimal(column: &ColumnDescriptor) -> bool {
 
 fn is_time(column: &ColumnDescriptor) -> bool {
     use ConvertedType as Old;
-    matches!(
-        column.logical_type_ref(),
-        Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_))
-    ) || matches!(
-        column.converted_type(),
-        Old::DATE | Old::TIME_MILLIS | Old::TIME_MICROS | Old::TIMESTAMP_MILLIS | Old::TIMESTAMP_MICROS
-    )
+    matches!(column.logical_type_ref(), Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_)))
+        || matches!(
+            column.converted_type(),
+            Old::DATE | Old::TIME_MILLIS | Old::TIME_MICROS | Old::TIMESTAMP_MILLIS | Old::TIMESTAMP_MICROS
+        )
 }
 
 fn is_half(column: &ColumnDescriptor) -> bool {
