@@ -678,7 +678,7 @@ impl<'py> Array<'py> {
     }
 
     /// Integers among numbers that are fractions in record 0.
-    fn as_fractions(self, dtype: DType) -> PyResult<Self> {
+    fn with_fractions(self, dtype: DType) -> PyResult<Self> {
         if self.of_numbers && dtype == DType::F64 && is_integer(self.dtype) {
             return Self::of(&self.values.call_method1("astype", ("float64",))?);
         }
@@ -746,7 +746,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             return Err(PyTypeError::new_err(words));
         }
         (FieldKind::Array { dtype, shape }, values) => {
-            let array = values.array(value)?.as_fractions(*dtype)?;
+            let array = values.array(value)?.with_fractions(*dtype)?;
             if (array.dtype, &array.shape) != (*dtype, shape) {
                 let Array { dtype: found, shape: found_shape, .. } = &array;
                 let words = format!("it is {found} {found_shape:?}, but in record 0 {dtype} {shape:?}");
@@ -757,7 +757,7 @@ fn piece(field: &Field, value: &Bound<'_, PyAny>, pieces: &mut Vec<Bytes>) -> Py
             pieces.push(array.bytes()?);
         }
         (FieldKind::List { dtype, item, .. }, values) => {
-            let array = values.array(value)?.as_fractions(*dtype)?;
+            let array = values.array(value)?.with_fractions(*dtype)?;
             let found = (array.dtype, array.shape.get(1..));
             match array.shape[..] {
                 // Without numbers a list has no type.
