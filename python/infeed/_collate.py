@@ -82,9 +82,9 @@ def _as_item(
         value = value_of(field)
         if isinstance(of_item, (list, tuple)) and field in batch:
             if isinstance(batch[field], Tensor):
-                return lambda batch: _places(value(batch), of_item)
+                return lambda batch: _unzipped(value(batch), of_item)
             if isinstance(batch[field], list):
-                return lambda batch: _places_of_texts(field, value(batch))
+                return lambda batch: _unzipped_texts(field, value(batch))
         if isinstance(of_item, (str, bytes)):
             is_column = is_sequence and isinstance(batch.get(field), list)
             return (lambda batch: tuple(value(batch))) if is_column else value
@@ -134,15 +134,15 @@ def _narrowed(wide: torch.Tensor, of_item: Any) -> torch.Tensor:
     return typed if torch.equal(typed.to(wide.dtype), wide) else wide
 
 
-def _places(values: torch.Tensor, of_item: Any) -> Any:
+def _unzipped(values: torch.Tensor, of_item: Any) -> Any:
     """Of lists of numbers: a tensor for each place in the list."""
     if not isinstance(of_item, (list, tuple)):
         return _narrowed(values, of_item)
-    made = [_places(values[:, at].contiguous(), each) for at, each in enumerate(of_item)]
+    made = [_unzipped(values[:, at].contiguous(), each) for at, each in enumerate(of_item)]
     return type(of_item)(*made) if hasattr(of_item, "_fields") else made
 
 
-def _places_of_texts(field: str, texts: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+def _unzipped_texts(field: str, texts: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Of lists of texts: a tuple for each place in the list."""
     if len({len(of_row) for of_row in texts}) > 1:
         raise ConfigError(
