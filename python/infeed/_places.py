@@ -25,7 +25,7 @@ from . import _draws
 from .errors import StateError
 
 _VERSION = 1
-_OF_TORCH = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
+OF_TORCH = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
 _END: Any = object()
 
 
@@ -60,6 +60,9 @@ class Place:
         self.base_seed: int | None = None
         # Of an endless sampler the engine takes some epochs' indices at once: how often it took more.
         self.window = 0
+        # Whether the engine has begun, and the engine's state at which it begins.
+        self.has_begun = False
+        self.behind: dict[str, Any] | None = None
         # How often each index came; None if no index can come twice.
         self.counts: dict[int, int] | None = None if _once(source(loader)) else {}
 
@@ -155,7 +158,7 @@ def _rng_of(loader: Any) -> dict[str, Any]:
     rng: dict[str, Any] = {"torch": torch.default_generator.get_state()}
     rng["generators"] = [generator.get_state() for generator in _generators(loader)]
     samplers = (loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
-    if any(it is not None and type(it) not in _OF_TORCH for it in samplers):
+    if any(it is not None and type(it) not in OF_TORCH for it in samplers):
         _, of_numpy, of_python = _draws.state()
         rng["python"] = of_python
         rng["numpy"] = of_numpy

@@ -85,6 +85,11 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return not isinstance(self.given, (str, os.PathLike, _native.Dataset))
 
     @property
+    def is_watched(self) -> bool:
+        """Whether it is a script's ``ImageFolder``, which the engine reads as torchvision would."""
+        return self._watched is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether making a loader reads no record."""
         return self._opened is not None or not self.is_object

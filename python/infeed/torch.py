@@ -199,7 +199,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._records: Records | None = None
         is_recognised = False
         if isinstance(dataset, Records):
-            self._records = dataset
+            self._records, is_recognised = dataset, dataset.is_watched
         elif isinstance(dataset, (str, os.PathLike, _native.Dataset)) or transform is not None or output != "auto" or nested or more:
             if isinstance(dataset, IterableDataset):
                 raise TypeError(
@@ -340,16 +340,19 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return self._loader(self._records)
 
     def _batches(
-        self, records: Records, place: Place, resume: Mapping[str, Any] | None
+        self, records: Records, place: Place, rng: tuple[Any, ...] | None
     ) -> tuple[Iterator[_native.Batch], Iterator[Any] | None]:
-        """The engine's batches of an epoch, or of the rest of it, and the indices behind them."""
-        behind = None if resume is None else resume.get("engine")
+        """The engine's batches of an epoch, or of the rest of it, and the indices behind them.
+
+        ``rng``: the generators' states in which samplers draw if the place is resumed.
+        """
+        behind = place.behind
         indices: Iterator[Any] | None = None
+        place.has_begun = True
         if self._own_order:
-            self._draw_seed(records, place)
             loader = self._loader(records)
         else:
-            indices, loader = self._first_indices(records, place, resume)
+            indices, loader = self._first_indices(records, place, rng)
             if _places.distributed(self) is not None:
                 # The rest of the epoch was divided among the ranks again.
                 behind = None
@@ -364,12 +367,12 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         return iter(loader), indices
 
     def _first_indices(
-        self, records: Records, place: Place, resume: Mapping[str, Any] | None
+        self, records: Records, place: Place, rng: tuple[Any, ...] | None
     ) -> tuple[Iterator[Any] | None, Loader]:
         """Takes the first indices from the samplers, or those at the place that is resumed."""
-        kept = _draws.state() if resume is not None else None
-        if resume is not None:
-            _places.replay(self, resume["rng"])
+        kept = None if rng is None else _draws.state()
+        if rng is not None:
+            _draws.restore(rng)
         keeper = _places.stateful_sampler(self)
         if keeper is not None:
             # The state before the epoch, since many of its indices are taken at once.
@@ -377,7 +380,6 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
                 place.sampler_state = (keeper.state_dict(), False)
             keeper.load_state_dict(place.sampler_state[0])
         try:
-            self._draw_seed(records, place)
             dealer, sampler = _places.distributed(self), _places.source(self)
             if dealer is not None:
                 indices = iter(_places.dealt(dealer, place.consumed))
@@ -393,11 +395,11 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     def _take(self, records: Records, indices: Iterator[Any]) -> tuple[int | None, bool]:
         """Takes the next indices for the engine: all, or of an endless sampler those of some epochs. Returns the size of the
         largest batch, if a batch sampler makes them, and whether there may be more."""
-        most = 2 * len(records) + _WINDOW
-        if _places.source(self) is not None:
+        most, sampler = 2 * len(records) + _WINDOW, _places.source(self)
+        if sampler is not None:
             size = 1 if self.batch_sampler is None else self.batch_sampler.batch_size
-            # Whole batches.
-            most += -most % size
+            # Whole batches. Of torch's samplers not the end, at which `RandomSampler` draws once more.
+            most = len(sampler) if type(sampler) in _places.OF_TORCH else most + -most % size
             self._picked.indices = records.numbers(itertools.islice(indices, most))
             return None, len(self._picked.indices) == most
         lists: list[list[int]] = []
@@ -544,10 +546,15 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             state = place.state_dict()
             if self._records is not None:
                 # The engine's own order and draws.
-                state["engine"] = self._loader(self._records).state_dict()
+                state["engine"] = self._engine.state_dict() if place.has_begun and self._engine is not None else place.behind
         if state is None:
             state = Place(self, self._epoch).state_dict()
             state["rng"] = None
+        sampler, dataset = self._keepers()
+        if sampler is not None and "sampler" not in state:
+            state["sampler"] = (sampler.state_dict(), False)
+        if dataset is not None and "dataset" not in state:
+            state["dataset"] = dataset.state_dict()
         if self._seed is not None:
             state["seed"] = self._seed
         if not isinstance(self.dataset, IterableDataset):
@@ -578,6 +585,15 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._tell_samplers(self._epoch if state["sampler_epoch"] is None else state["sampler_epoch"])
         self._place = None
         self._resume = state if state["rng"] is not None else None
+        if self._resume is None:
+            for keeper, kept in zip(self._keepers(), ((state.get("sampler") or [None])[0], state.get("dataset")), strict=True):
+                if keeper is not None and kept is not None:
+                    keeper.load_state_dict(kept)
+
+    def _keepers(self) -> tuple[Any, Any]:
+        """Sampler and dataset, if they have states of their own that are used."""
+        has_dataset = self._records is None and self.num_workers == 0
+        return _places.stateful_sampler(self), _places.stateful(self.dataset) if has_dataset else None
 
     def close(self) -> None:
         """Ends reading, threads and worker processes. Tensors that you hold stay valid."""
@@ -632,10 +648,26 @@ class _OfEngine(Iterator[Any]):
         self._batches: Iterator[_native.Batch] = iter(())
         # What the samplers still hold.
         self._indices: Iterator[Any] | None = None
-        if len(records) == 0:
+        place.behind = None if resume is None else resume.get("engine")
+        kept = None if resume is None else _draws.state()
+        if resume is not None:
+            _places.replay(loader, resume["rng"])
+        loader._draw_seed(records, place)
+        # The generators' states in which samplers draw after a resume.
+        self._rng: tuple[Any, ...] | None = None
+        if kept is not None:
+            self._rng = _draws.state()
+            _draws.restore(kept)
+        # Without workers, torch asks its samplers at the first `next`.
+        if loader.num_workers > 0 or loader._own_order:
+            self._begin()
+
+    def _begin(self) -> None:
+        if len(self._records) == 0:
+            self._place.has_begun = True
             return
         try:
-            self._batches, self._indices = loader._batches(records, place, resume)
+            self._batches, self._indices = self._loader._batches(self._records, self._place, self._rng)
         except EmptyError:
             pass
 
@@ -653,6 +685,8 @@ class _OfEngine(Iterator[Any]):
 
     def __next__(self) -> Any:
         loader, records, place = self._loader, self._records, self._place
+        if not place.has_begun:
+            self._begin()
         try:
             batch = self._next_batch()
         except Error as error:

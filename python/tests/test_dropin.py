@@ -1227,3 +1227,68 @@ def test_a_batch_sampler_that_a_script_changes_counts(images: Any) -> None:
             sizes.append([len(batch[1]) for batch in loader])
             orders.append(sizes)
         assert orders[0] == orders[1]
+
+
+class Passes(data.Sampler):  # type: ignore[misc,name-defined]
+    """Another order in each pass, whose number is its state."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += 1
+        return iter(torch.randperm(40, generator=torch.Generator().manual_seed(self.passes)).tolist())
+
+    def __len__(self) -> int:
+        return 40
+
+    def state_dict(self) -> dict[str, int]:
+        return {"passes": self.passes}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.passes = state["passes"]
+
+
+def test_a_state_between_epochs_has_the_samplers(images: Any) -> None:
+    for dataset in (images, Made(ITEMS["pair"], 40)):
+        for epochs in (0, 2):
+            loader = DataLoader(dataset, 8, sampler=Passes())
+            for _ in range(epochs):
+                list(loader)
+            states = [loader.state_dict()]
+            batches = iter(loader)
+            states.append(loader.state_dict())
+            want = [batch[1].tolist() for batch in batches]
+            for state in json.loads(json.dumps(states)):
+                other = DataLoader(dataset, 8, sampler=Passes())
+                other.load_state_dict(state)
+                assert [batch[1].tolist() for batch in other] == want
+
+
+def test_samplers_are_asked_when_torch_asks_them(images: Any) -> None:
+    """Loops that are left, and loops over two loaders, draw the same."""
+    runs = []
+    for kind in (DataLoader, data.DataLoader):
+        generator = torch.Generator().manual_seed(0)
+        loader = kind(images, 8, shuffle=True, generator=generator)
+        left = [next(iter(loader))[1].tolist() for _ in range(3)]
+        torch.manual_seed(0)
+        both = [kind(images, 8, shuffle=True), kind(images, 8, shuffle=True)]
+        pairs = [(x[1].tolist(), y[1].tolist()) for x, y in zip(*both, strict=True)]
+        batches = iter(both[0])
+        torch.manual_seed(1)
+        late = [batch[1].tolist() for batch in batches]
+        again = kind(DataLoader(images, 5).dataset, 8, shuffle=True)
+        runs.append((left, pairs, late, [batch[1].tolist() for batch in again], torch.rand(1).item()))
+    assert runs[0] == runs[1]
+
+
+def test_a_batch_sampler_that_changes_in_an_epoch_keeps_the_place(images: Any) -> None:
+    loader = DataLoader(images, 8)
+    batches = iter(loader)
+    next(batches)
+    loader.batch_sampler.batch_size = 5
+    other = DataLoader(images, 5)
+    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    want = torch.stack([image for image, _ in [images[at] for at in range(8, 13)]])
+    assert torch.allclose(next(iter(other))[0], want, atol=1e-6)
