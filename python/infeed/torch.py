@@ -213,7 +213,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
             self._records = recognised(dataset)
             is_recognised = self._records is not None
         self._has_default_sampler = sampler is None and batch_sampler is None
-        if seed is not None and self._records is None:
+        if seed is not None and (self._records is None or is_recognised):
             generator = torch.Generator().manual_seed(seed)
         read: Any = dataset if self._records is None else self._records
         made: Any = batch_sampler
@@ -591,8 +591,8 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
                     keeper.load_state_dict(kept)
 
     def _keepers(self) -> tuple[Any, Any]:
-        """Sampler and dataset, if they have states of their own that are used."""
-        has_dataset = self._records is None and self.num_workers == 0
+        """Sampler and iterable dataset, if they have states of their own that are used."""
+        has_dataset = isinstance(self.dataset, IterableDataset) and self.num_workers == 0
         return _places.stateful_sampler(self), _places.stateful(self.dataset) if has_dataset else None
 
     def close(self) -> None:

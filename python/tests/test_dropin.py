@@ -1127,6 +1127,13 @@ def test_an_image_folder_has_torchs_order_and_moves_its_generator(images: Any) -
         assert runs[0] == runs[1]
 
 
+def test_a_seed_is_a_generator(images: Any) -> None:
+    for dataset in (images, Made(ITEMS["pair"], 20)):
+        generator = torch.Generator().manual_seed(3)
+        want = [batch[1].tolist() for batch in data.DataLoader(dataset, 9, shuffle=True, generator=generator)]
+        assert [batch[1].tolist() for batch in DataLoader(dataset, 9, shuffle=True, seed=3)] == want
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_an_image_folder_resumes_in_torchs_order(images: Any, shuffle: bool) -> None:
     seeded()
