@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import io
 import json
 import pickle
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 import types
 from pathlib import Path
@@ -768,3 +770,30 @@ def test_key_points_are_a_tensor_whose_left_and_right_points_a_flip_exchanges(tm
     dataset = infeed.open(tmp_path)
     assert dataset.keypoints is None
     assert "keypoints" not in next(iter(Loader(dataset, batch_size=1)))["instances"]
+
+
+def test_an_archive_is_to_be_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "images.zip").write_bytes(b"PK")
+    with pytest.raises(infeed.errors.NotFoundError, match=r"only 1 .zip.*unpack the .zip"):
+        infeed.open(tmp_path)
+
+
+def test_a_tar_of_class_folders_says_that_it_has_no_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def packed(name: str, members: list[str]) -> str:
+        with tarfile.open(tmp_path / name, "w") as tar:
+            for member in members:
+                about = tarfile.TarInfo(member)
+                content = b"1" if member.endswith("cls") else png(1, 2, 3)
+                about.size = len(content)
+                tar.addfile(about, io.BytesIO(content))
+        return str(tmp_path / name)
+
+    for members, is_told in (
+        (["cat/0.png", "cat/1.png", "dog/2.png"], True),
+        (["cat/0.png", "cat/0.cls", "dog/2.png", "dog/2.cls"], False),
+        (["train/0.png", "train/1.png"], False),
+        (["0.png", "1.png"], False),
+    ):
+        caplog.clear()
+        assert len(infeed.open(packed(f"{len(members)}{is_told}{members[0][0]}.tar", members))) == len({m[:-4] for m in members})
+        assert ("if their folders are classes" in caplog.text) == is_told, members

@@ -122,10 +122,16 @@ pub fn nothing_to_read(source: &Source, objects: &[Object], wanted: &str) -> Err
         1..=3 => format!("there are only {}", listed.join(", ")),
         _ => format!("there are only {}, and others", listed.join(", ")),
     };
+    let hint = match kinds.first() {
+        Some((kind @ (".zip" | ".7z" | ".rar"), _)) => {
+            format!("unpack the {kind}: infeed reads tars without unpacking")
+        }
+        _ => format!("images end with {}; or name the format", names::EXTENSIONS.join(", ")),
+    };
     Error::new(ErrorKind::NotFound, format!("no {wanted}: {found}"))
         .at_stage(Stage::Open)
         .at_object(source.url())
-        .with_hint(format!("images end with {}; or name the format", names::EXTENSIONS.join(", ")))
+        .with_hint(hint)
 }
 
 /// Finds one object of the dataset, otherwise of a path or url. Returns its name in messages, and where it is.
