@@ -215,3 +215,91 @@ def test_the_trainer_of_hugging_face_resumes_as_it_is(folder: str, tmp_path: Pat
     ours, theirs = (run(TRAINER, kind, folder, tmp_path / kind, 1)[0] for kind in ("ours", "torch"))
     assert ours == theirs and len(ours["whole"]) == 12
     assert ours["train"] == ours["whole"][8:]
+
+
+TIMM = """
+# Before timm derives classes from it.
+torch.utils.data.DataLoader = DataLoader
+from timm.data import create_loader
+from torchvision.datasets import ImageFolder
+
+for training in (False, True):
+    for multi_epochs in (False, True):
+        torch.manual_seed(3)
+        loader = create_loader(
+            ImageFolder(folder), (3, 24, 24), 20, is_training=training, no_aug=True, use_prefetcher=False, num_workers=2,
+            use_multi_epochs_loader=multi_epochs, device=torch.device("cpu"),
+        )
+        epochs = [[(labels.tolist(), images.mean().item()) for images, labels in loader] for _ in range(2)]
+        found[f"{training} {multi_epochs}"] = epochs
+"""
+
+
+def test_timms_loaders_give_the_same(folder: str, tmp_path: Path) -> None:
+    needs("timm", "torchvision")
+    ours, theirs = (run(TIMM, kind, folder, tmp_path, 1)[0] for kind in ("ours", "torch"))
+    for name, epochs in theirs.items():
+        for mine, want in zip(ours[name], epochs, strict=True):
+            assert [labels for labels, _ in mine] == [labels for labels, _ in want]
+            # A level is 0.017.
+            assert all(abs(x - y) < 0.01 for (_, x), (_, y) in zip(mine, want, strict=True))
+
+
+EXAMPLE = """
+# As pytorch's ImageNet example evaluates: what the ranks cannot share evenly, each reads by itself.
+from torchvision import datasets, transforms
+
+torch.distributed.init_process_group("gloo")
+chain = transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()])
+images = data.Subset(datasets.ImageFolder(folder, chain), range(1, 98))
+sampler = data.DistributedSampler(images, shuffle=False, drop_last=True)
+loader = DataLoader(images, 10, sampler=sampler, num_workers=2)
+found["own"] = [(labels.tolist(), x.mean().item()) for x, labels in loader]
+rest = data.Subset(loader.dataset, range(len(sampler) * 2, len(loader.dataset)))
+found["rest"] = [(labels.tolist(), x.mean().item()) for x, labels in DataLoader(rest, 10, num_workers=2)]
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_an_evaluation_on_two_ranks_reads_each_image_once(folder: str, tmp_path: Path) -> None:
+    needs("torchvision")
+    ours, theirs = (run(EXAMPLE, kind, folder, tmp_path, 2) for kind in ("ours", "torch"))
+    for mine, want in zip(ours, theirs, strict=True):
+        for part in ("own", "rest"):
+            assert [labels for labels, _ in mine[part]] == [labels for labels, _ in want[part]]
+            assert all(abs(x - y) < 0.001 for (_, x), (_, y) in zip(mine[part], want[part], strict=True))
+        assert sum(len(labels) for labels, _ in mine["rest"]) == 1
+
+
+RAY = """
+import ray
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer, prepare_data_loader
+from torchvision import datasets, transforms
+
+chain = transforms.Compose([transforms.CenterCrop(16), transforms.ToTensor()])
+images = datasets.ImageFolder(folder, chain)
+
+
+def work(config):
+    torch.manual_seed(0)
+    rank = ray.train.get_context().get_world_rank()
+    seen = {}
+    for name, dataset in (("images", images), ("numbers", numbers)):
+        loader = prepare_data_loader(DataLoader(dataset, 6, shuffle=True), move_to_device=False)
+        seen[name] = [[labels.tolist() for _, labels in loader] for _ in range(2)]
+    with open(f"{out}.of{rank}", "w") as file:
+        json.dump(seen, file)
+
+
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+TorchTrainer(work, scaling_config=ScalingConfig(num_workers=2)).fit()
+found["ranks"] = [json.load(open(f"{out}.of{rank}")) for rank in range(2)]
+ray.shutdown()
+"""
+
+
+def test_ray_prepares_it(folder: str, tmp_path: Path) -> None:
+    needs("ray", "torchvision")
+    ours, theirs = (run(RAY, kind, folder, tmp_path, 1)[0] for kind in ("ours", "torch"))
+    assert ours == theirs
