@@ -320,6 +320,9 @@ def open(  # noqa: A001 (the module's name stands before it)
       tensors (uint8 and uint16 ``[H, W]``, ``[H, W, C]``, ``[C, H, W]`` are images), integers (labels) and texts. ``fields``
       names other kinds: ``{"depth": "mask16", "meta": "bytes", "x": "array"}`` (``image``, ``images``, ``mask``,
       ``mask16``, ``label``, ``array``, ``list``, ``text``, ``texts``, ``bytes``).
+    - Encoded images become RGB. Pillow images keep their channels (L, 1: one; LA: two; RGBA: four; I;16: one of 16 bits); other
+      modes become RGB. Next to an image in colours, palettes and bits are masks. All records must have the mode of the first,
+      unless that is RGB.
     - Integers and bools in Hugging Face columns become labels (int64); other numbers keep the type of their column. A
       dataset with ``with_transform`` yields what its transform returns.
     - A transform inside such a dataset runs in Python. Give it to the loader instead.
