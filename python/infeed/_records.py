@@ -216,7 +216,10 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
 
     def one_by_one(self, batch: _native.Batch) -> list[Any]:
         """Splits a batch of the engine into single samples, without padding."""
-        return rows(self.collated(batch), batch.valid, self._item if self.output == "auto" else None)
+        return self._split(self.collated(batch), batch.valid)
+
+    def _split(self, made: Any, size: int) -> list[Any]:
+        return rows(made, size, self._item if self.output == "auto" else None)
 
     def numbers(self, indices: Iterable[Any]) -> list[int]:
         """Indices for the engine. Negative indices count from the end. Raises ``IndexError`` as a list does."""
@@ -270,8 +273,9 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         if self.is_left(in_lists=False):
             return [self.given[index] for index in indices]
         batch = self._batch(indices)
-        samples = Samples(self.one_by_one(batch))
-        samples.batch = batch
+        made = self.collated(batch)
+        samples = Samples(self._split(made, batch.valid))
+        samples.made = made
         return samples
 
     def __getattr__(self, name: str) -> Any:
@@ -341,9 +345,9 @@ class Watched:
 
 
 class Samples(list[Any]):
-    """The samples of a batch of the engine, which ``Collate`` takes as a whole."""
+    """The samples of a batch of the engine, and the batch that they make."""
 
-    batch: _native.Batch
+    made: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
@@ -360,7 +364,7 @@ class Collate:
     def __call__(self, samples: Any) -> Any:
         if type(samples) is Samples:
             if self.collate_fn is None:
-                return self.records.collated(samples.batch)
+                return samples.made
             samples = list(samples)
         return default_collate(samples) if self.collate_fn is None else self.collate_fn(samples)
 
