@@ -114,14 +114,9 @@ class Place:
             "sampler_epoch": self.sampler_epoch,
             "rng": self.rng,
         }
-        kept = (
-            *(("sampler", self.sampler_state), ("dataset", self.dataset_state)),
-            *(("base_seed", self.base_seed), ("window", self.window or None)),
-        )
-        for name, value in kept:
-            if value is not None:
-                state[name] = value
-        return state
+        kept = {"sampler": self.sampler_state, "dataset": self.dataset_state, "base_seed": self.base_seed}
+        kept["window"] = self.window or None
+        return state | {name: value for name, value in kept.items() if value is not None}
 
 
 def checked(state: Any, records: int | None) -> dict[str, Any]:

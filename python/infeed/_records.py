@@ -71,7 +71,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         self._opened: _native.Dataset | None = given if isinstance(given, _native.Dataset) else None
         # The folder that is looked at again in each epoch, since a script may change it.
         self._watched: Watched | None = None
-        # Counts these changes; the last may be one to a folder that the engine does not read.
+        # Counts these changes. After one that the engine does not support, torchvision reads.
         self.version = 0
         self._is_left = False
         # The process that opened the dataset.
@@ -184,8 +184,8 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
             made |= {"orientation": "ignore", "jpeg_exact": True}
         return Loader(opened, transform=self.transform, **{**made, **self.settings, **order})
 
-    def is_left(self, in_lists: bool = True) -> bool:
-        """Whether a script has changed the ``ImageFolder`` to one that torchvision reads. Takes other changes over.
+    def keep_up(self, in_lists: bool = True) -> bool:
+        """Takes over what a script changed of its ``ImageFolder``. False if torchvision has to read it since.
 
         ``in_lists``: also looks for changes in its lists of samples, which takes 10 ms for a million.
         """
@@ -199,7 +199,7 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
                 self._watched, self._is_left = None, True
             else:
                 self._opened, self.transform, self._watched = again._opened, again.transform, again._watched
-        return self._is_left
+        return not self._is_left
 
     def collated(self, batch: _native.Batch) -> Any:
         """Converts a batch of the engine as ``output`` says."""
@@ -267,10 +267,10 @@ class Records(Dataset):  # type: ignore[type-arg,misc,unused-ignore]
         return not fixed or not {"map", "mix", "views"}.isdisjoint(self.settings)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.given[index] if self.is_left(in_lists=False) else self.one_by_one(self._batch([index]))[0]
+        return self.one_by_one(self._batch([index]))[0] if self.keep_up(in_lists=False) else self.given[index]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
-        if self.is_left(in_lists=False):
+        if not self.keep_up(in_lists=False):
             return [self.given[index] for index in indices]
         batch = self._batch(indices)
         made = self.collated(batch)
@@ -384,6 +384,7 @@ def _dtype(image: Any) -> str:
 
 
 def _kind_of_unchanged(value: Any) -> str | None:
+    """The kind of field that keeps a value as it is. None for a Pillow image, which no batch holds as it is."""
     if isinstance(value, (list, tuple)):
         return "array" if all(hasattr(each, "dtype") for each in value) else None
     return "bytes" if isinstance(value, (bytes, bytearray)) else "array" if hasattr(value, "dtype") else None

@@ -247,8 +247,9 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._ready: Loader | None = None
         # The records and the settings of the samplers with which the engine's loader was made.
         self._engine_order: Any = None
-        # Seed of order and augmentation, once drawn or loaded.
+        # Seed of order and augmentation, once drawn or loaded, and whether an `iter` has drawn.
         self._seed: int | None = None
+        self._is_drawn = False
         # The epoch of the next `iter`, the state where it resumes, and the place of the last `iter`.
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
@@ -324,8 +325,9 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
 
     def _draw_seed(self, records: Records, place: Place) -> None:
         """Draws a number at each ``iter``, before any sampler does, as torch does for its workers. The first is the seed."""
-        if place.base_seed is not None or (self.persistent_workers and self._engine is not None):
-            # Persistent workers have a number from the first `iter`.
+        is_drawn, self._is_drawn = self._is_drawn, True
+        if place.base_seed is not None or (self.persistent_workers and is_drawn):
+            # Persistent workers keep the number of the first `iter`.
             place.base_seed = 0
             return
         seed = self._first_seed(records)
@@ -461,7 +463,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override,unused-ignore]
         """The batches of the next epoch; after ``load_state_dict``, the rest of the state's epoch."""
         self._warn_of_ranks()
-        if self._records is not None and self._records.is_left():
+        if self._records is not None and not self._records.keep_up():
             self._leave_engine(self._records)
         place, resume = self._begin()
         if self._records is not None:
@@ -586,9 +588,11 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
         self._place = None
         self._resume = state if state["rng"] is not None else None
         if self._resume is None:
-            for keeper, kept in zip(self._keepers(), ((state.get("sampler") or [None])[0], state.get("dataset")), strict=True):
-                if keeper is not None and kept is not None:
-                    keeper.load_state_dict(kept)
+            sampler, dataset = self._keepers()
+            if sampler is not None and "sampler" in state:
+                sampler.load_state_dict(state["sampler"][0])
+            if dataset is not None and "dataset" in state:
+                dataset.load_state_dict(state["dataset"])
 
     def _keepers(self) -> tuple[Any, Any]:
         """Sampler and iterable dataset, if they have states of their own that are used."""
@@ -612,6 +616,7 @@ class DataLoader(_Torch[_T]):  # type: ignore[misc,unused-ignore]
     def __getstate__(self) -> dict[str, Any]:
         begun = self._place is not None or self._resume is not None
         state: dict[str, Any] = {"_engine": None, "_ready": None, "_iterator": None, "_place": None, "_resume": None}
+        state["_is_drawn"] = False
         if begun:
             here = self.state_dict()
             state["_resume"] = here if here["rng"] is not None else None

@@ -1112,6 +1112,7 @@ def test_an_image_folder_has_torchs_order_and_moves_its_generator(images: Any) -
         lambda: {},
         lambda: {"shuffle": True},
         lambda: {"shuffle": True, "generator": torch.Generator().manual_seed(1)},
+        lambda: {"shuffle": True, "num_workers": 1, "persistent_workers": True},
         lambda: {"sampler": data.RandomSampler(images)},
         lambda: {"batch_sampler": data.BatchSampler(data.RandomSampler(images), 7, drop_last=True)},
     ]

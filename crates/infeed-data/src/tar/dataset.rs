@@ -173,32 +173,28 @@ impl TarDataset {
             let records = dataset.shards.shards()[at].records.clone();
             records.into_iter().try_for_each(|record| dataset.places(record).map(drop))?;
         }
-        if options.columns.is_none() {
-            dataset.warn_of_folders()?;
+        if let [Column { kind: MemberField::Image, .. }] = dataset.columns[..]
+            && options.columns.is_none()
+        {
+            dataset.warn_of_folders();
         }
         Ok(dataset)
     }
 
-    /// A tar of class folders holds images alone: their folders are no labels.
-    fn warn_of_folders(&self) -> Result<()> {
-        let mut folders = Vec::new();
-        for record in [0, self.len().saturating_sub(1)] {
-            let place = self.places(record)?;
-            let key = place.block.key(place.sample);
-            folders.extend(key.rsplit_once('/').map(|(folder, _)| folder.to_owned()));
-        }
-        let are_images = self.columns.iter().all(|column| matches!(column.kind, MemberField::Image));
-        if let [first, last] = &folders[..]
-            && are_images
-            && first != last
-        {
+    /// Of images alone, in several folders: in a tar these are no labels.
+    fn warn_of_folders(&self) {
+        let folder = |record| {
+            let place = self.places(record).ok()?;
+            Some(place.block.key(place.sample).rsplit_once('/')?.0.to_owned())
+        };
+        let folders = folder(0).zip(folder(self.len().saturating_sub(1)));
+        if let Some((first, last)) = folders.filter(|(first, last)| first != last) {
             tracing::warn!(
                 first,
                 last,
                 "the images have no labels; if their folders are classes, unpack the tar (`infeed stage URL DIR`) and open DIR"
             );
         }
-        Ok(())
     }
 
     /// The block of samples that holds this one. Blocks until it is read from disk.
