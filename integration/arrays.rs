@@ -99,13 +99,91 @@ fn each_of_many_npy_is_a_record_and_class_folders_label_it() {
     );
     assert_eq!(sound(at(dir.path()).filter("label=dog".parse().unwrap())).len(), 2);
     fails(at(dir.path()).columns(["x"]), ErrorKind::NotFound, &["no field `x`", "there are array, label"]);
-    fails(at(dir.path()).split("train"), ErrorKind::Config, &["take no split"]);
+    fails(at(dir.path()).split("train"), ErrorKind::NotFound, &["no arrays in a folder `train/`"]);
     fs::write(dir.path().join("dog/c.npy"), npy("|u1", "(4,)", &[3; 4])).unwrap();
     let dataset = block_on(at(dir.path()).into_future()).unwrap();
     let error = batch(&dataset, Transform::new(), DType::F32).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("an array [4] of u8 where the first is [2, 2] of u8") && text.contains("c.npy"), "{text}");
     assert_eq!(error.context().record, Some(2));
+}
+
+#[test]
+fn files_of_folders_that_name_kinds_are_fields_of_one_record() {
+    let file = |n: u8| npy("|u1", "(2, 2)", &[n; 4]);
+    for [images, masks] in [["images", "masks"], ["X", "y"], ["data/inputs", "data/gt"]] {
+        let files = [(images, "a/1", 1), (masks, "a/1", 2), (images, "b", 3), (masks, "b", 4)];
+        let files: Vec<(String, u8)> = files.iter().map(|(top, name, n)| (format!("{top}/{name}.npy"), *n)).collect();
+        let dir = folder(&files.iter().map(|(name, n)| (name.as_str(), file(*n))).collect::<Vec<_>>());
+        let dataset = sound(at(dir.path()));
+        let all = batch(&dataset, Transform::new(), DType::F32).unwrap();
+        let field = |path: &str| all[path.trim_start_matches("data/")].to_vec::<u8>().unwrap();
+        assert_eq!([field(images), field(masks)].map(|values| values[4]), [3, 4], "{images}");
+        assert_eq!(dataset.len(), 2);
+        // Files that no field needs are not read.
+        let one = sound(at(dir.path()).columns([masks.trim_start_matches("data/")]));
+        assert_eq!(one.plan(0, infeed::dataset::SampleRng::new(0, 0, 0)).unwrap().extents.len(), 1);
+        assert_eq!(batch(&one, Transform::new(), DType::F32).unwrap().iter().count(), 1);
+        fs::write(dir.path().join(images).join("c.npy"), file(5)).unwrap();
+        fails(at(dir.path()), ErrorKind::Config, &["/c.npy` has no partner `"]);
+    }
+    let of = |name: &'static str| (name, file(1));
+    let splits = ["train/images/1.npy", "train/masks/1.npy", "val/images/2.npy", "val/masks/2.npy"];
+    let dir = folder(&splits.map(of));
+    fails(at(dir.path()), ErrorKind::Config, &["several splits: train, val"]);
+    let val = sound(at(dir.path()).split("val"));
+    assert!(val.len() == 1 && val.object(0).ends_with("val/images/2.npy"), "{}", val.object(0));
+    // Classes of one split.
+    let dir = folder(&["train/cat/1.npy", "train/dog/1.npy", "val/dog/2.npy"].map(of));
+    let val = at(dir.path()).split("val").classes(["cat".to_owned(), "dog".to_owned()]);
+    assert_eq!(batch(&sound(val), Transform::new(), DType::F32).unwrap()["label"].to_vec::<i64>().unwrap(), [1]);
+}
+
+#[test]
+fn each_of_many_npz_is_a_record_if_the_format_is_named() {
+    let record = |x: u8, y: u8, method| {
+        let members = [
+            ("x.npy", npy("|u1", "(2, 3)", &[x; 6])),
+            ("y.npy", npy("|u1", "()", &[y])),
+            ("t.npy", npy("<U1", "(1,)", &[0; 4])),
+        ];
+        npz(&members, method)
+    };
+    let tensor = |n: u8| {
+        let header = br#"{"x":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]},"y":{"dtype":"U8","shape":[],"data_offsets":[6,7]}}"#;
+        [&(header.len() as u64).to_le_bytes()[..], header, &[n; 7]].concat()
+    };
+    let cases = [
+        ("npz", [record(1, 2, 0), record(3, 4, 0)]),
+        ("npz", [record(1, 2, 8), record(3, 4, 8)]),
+        ("safetensors", [tensor(1), tensor(3)]),
+    ];
+    for (ending, [one, two]) in cases {
+        let names = [format!("cat/1.{ending}"), format!("dog/2.{ending}")];
+        let dir = folder(&[(&names[0], one), (&names[1], two.clone())]);
+        fails(at(dir.path()), ErrorKind::Config, &["there are 2 files of arrays", "set format(\"arrays\")"]);
+        let open = || at(dir.path()).format("arrays");
+        let dataset = sound(open());
+        let all = batch(&dataset, Transform::new(), DType::F32).unwrap();
+        assert_eq!(all["x"].to_vec::<u8>().unwrap(), [[1; 6], [3; 6]].concat());
+        assert_eq!(all["y"].shape(), [2]);
+        assert_eq!(all["label"].to_vec::<i64>().unwrap(), [0, 1]);
+        assert_eq!(sound(open().columns(["y", "label"])).schema().fields.len(), 2);
+        fails(open().columns(["z"]), ErrorKind::NotFound, &["no field `z`", "there are x, y, label"]);
+        if ending == "npz" {
+            fails(open().columns(["t"]), ErrorKind::Unsupported, &["`t` can't be read", "type `<U1`"]);
+        }
+        // A record whose file is cut or lacks an array is a bad sample.
+        let lacking = npz(&[("x.npy", npy("|u1", "(2, 3)", &[3; 6]))], 0);
+        for (damaged, says) in [(lacking, "`y`"), (two[..two.len() - 9].to_vec(), "2.")] {
+            fs::write(dir.path().join(&names[1]), damaged).unwrap();
+            let dataset = block_on(open().into_future()).unwrap();
+            let error = batch(&dataset, Transform::new(), DType::F32).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(says) && text.contains(&names[1]) || ending == "safetensors", "{text}");
+            assert_eq!(error.context().record, Some(1), "{text}");
+        }
+    }
 }
 
 /// A zip as numpy.savez (method 0) and savez_compressed (8) write it.

@@ -239,6 +239,51 @@ fn files_of_one_layout_follow_one_another_from_folders_and_buckets_and_resume() 
 }
 
 #[test]
+fn each_file_is_a_record_if_the_format_is_named() {
+    let golden = named("compact_oldest");
+    let label = golden.fields.iter().find(|field| field.name == "label").unwrap();
+    let at = golden.file.windows(label.bytes.len()).position(|bytes| bytes == label.bytes).unwrap();
+    let file = |n: u8| {
+        let mut file = golden.file.clone();
+        file[at] = n;
+        file
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..3 {
+        fs::write(dir.path().join(format!("case_{n}.h5")), file(n)).unwrap();
+    }
+    let at_folder = || open(dir.path().display().to_string());
+    assert_eq!(sound(at_folder()).len(), 21);
+    let dataset = sound(at_folder().format("hdf5-files"));
+    assert_eq!((dataset.len(), dataset.format()), (3, "hdf5-files"));
+    for record in 0..3 {
+        let values = values(&*dataset, record).unwrap();
+        for (field, value) in dataset.schema().fields.iter().zip(values) {
+            let want = golden.fields.iter().find(|want| want.name == field.name).unwrap();
+            assert!(matches!(&field.kind, FieldKind::Array { shape, .. } if *shape == want.shape), "{field:?}");
+            let mut bytes = want.bytes.clone();
+            if field.name == "label" {
+                bytes[0] = record as u8;
+            }
+            assert_eq!(value, bytes, "{}", field.name);
+        }
+        assert!(dataset.object(record).ends_with(&format!("case_{record}.h5")), "{}", dataset.object(record));
+    }
+    let labels = sound(at_folder().format("hdf5-files").columns(["label"]));
+    assert_eq!((labels.len(), labels.schema().fields.len()), (3, 1));
+
+    // A single number of each file is a field.
+    let one = sound(holding(named("each_group").file).format("hdf5-files").columns(["0/label"]));
+    assert!(matches!(&one.schema().fields[0].kind, FieldKind::Array { shape, .. } if shape.is_empty()));
+
+    fs::write(dir.path().join("case_3.h5"), named("types_oldest").file).unwrap();
+    let text = opened(at_folder().format("hdf5-files")).unwrap_err().to_string();
+    assert!(text.contains("no dataset `compact`") && text.contains("case_3.h5"), "{text}");
+    let text = opened(at_folder()).unwrap_err().to_string();
+    assert!(text.contains("if each file is a record, set format(\"hdf5-files\")"), "{text}");
+}
+
+#[test]
 fn what_is_damaged_says_where() {
     let opening = |bytes: Vec<u8>| opened(holding(bytes)).unwrap_err();
     let error = opening(b"nothing of the kind, but long enough".to_vec());

@@ -149,6 +149,17 @@ fn escapes_and_queries_of_urls_are_asked_for_as_they_are_given() {
     }
     assert_eq!(opened(open(format!("{at}/data/{{a%20b+c%20(1),100%25}}.tar"))).unwrap().len(), 20);
 
+    // An API that takes the object's name as one part of the path.
+    let object = Bytes::from(pack(&samples(0, 10)));
+    let api = Web::start(move |request| match &*request.path {
+        "/v0/b/x/o/shards%2Fa%20b.tar" => Answer::file(request, &object),
+        _ => Answer::new(404, ""),
+    });
+    for escaped in ["shards%2Fa%20b.tar", "shards%2fa%20b.tar?alt=media"] {
+        let dataset = opened(open(format!("{}/v0/b/x/o/{escaped}", api.endpoint()))).unwrap();
+        assert_eq!((dataset.len(), read(dataset).len()), (10, 1), "{escaped}");
+    }
+
     // Signed for GET alone, by its query.
     let signed = Web::start(move |request| match (&*request.method, request.parameter("sign")) {
         ("GET", Some("s3%2Fcret")) => match decoded(&request.path).strip_prefix("/moved/") {

@@ -61,5 +61,7 @@ pub(super) static FORMATS: &[&dyn Format] = &[
     #[cfg(feature = "zarr")]
     &infeed_science::Zarr,
     #[cfg(feature = "hdf5")]
-    &infeed_science::Hdf5,
+    &infeed_science::Hdf5::Rows,
+    #[cfg(feature = "hdf5")]
+    &infeed_science::Hdf5::Files,
 ];

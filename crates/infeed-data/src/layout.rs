@@ -248,6 +248,25 @@ pub(crate) fn key(name: &str) -> String {
     joined(&of_folders(parent(name)).1, stem(base(name)))
 }
 
+/// The folder that names the kind of a file (`masks`; `x` and `y` too), and the key of the file without it. `None` if
+/// no folder names one, or two do.
+pub(crate) fn kind_of(name: &str) -> Option<(String, String)> {
+    let (mut kind, mut key) = (None, String::new());
+    for folder in parent(name).split('/').filter(|folder| !folder.is_empty()) {
+        let (found, rest) = match role(folder) {
+            (None, _) if folder.eq_ignore_ascii_case("x") || folder.eq_ignore_ascii_case("y") => (true, ""),
+            (role, rest) => (role.is_some(), rest),
+        };
+        if found && kind.replace(folder.replacen(rest, "", 1).trim_matches(BETWEEN).to_owned()).is_some() {
+            return None;
+        }
+        if !rest.is_empty() {
+            key = joined(&key, rest);
+        }
+    }
+    Some((kind?, joined(&key, stem(base(name)))))
+}
+
 /// Keeps the items of a split, by their keys. Without a split keeps all, which is an error if there are several splits.
 pub(crate) fn keep_split<T>(items: &mut Vec<T>, key: impl Fn(&T) -> String, split: Option<&str>) -> Result<()> {
     if let Some(split) = split {

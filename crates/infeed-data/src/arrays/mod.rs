@@ -3,19 +3,22 @@
 //! ```text
 //! one file       ─ each array in it is a field, its first axis counts the records: a record's part is read by range;
 //!                  columns or a split choose some of them
-//! many .npy      ─ each file is a record, with one field `array`; class folders give labels
+//! many .npy      ─ each file is a record, with one field `array`; class folders give labels; folders that name kinds
+//!                  (`images`, `masks`) give fields
+//! many others    ─ each file is a record if the user names the format, because their rows may be the records as well
 //! ```
 //!
 //! Headers are read only while the dataset is opened: names, types, shapes, positions of the numbers. If an array is
 //! compressed (deflate) or in Fortran order, its records are not stored in one piece. It is then read whole and
 //! reordered once for all records, as long as the loader's memory holds it.
 
+mod files;
 mod header;
 mod lists;
 mod read;
 mod splits;
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -30,13 +33,15 @@ use infeed_core::{
 };
 use infeed_store::{Object, Source};
 
-use self::header::Array;
-use self::read::{Deflated, FoundArray, in_order, npz, numbers, safetensors};
-use self::splits::is_of_split;
+use self::{
+    files::Files,
+    header::Array,
+    read::{Deflated, FoundArray, in_order, npz, numbers, safetensors},
+    splits::is_of_split,
+};
 use crate::{
     format::{Format, OpenOption, OpenOptions},
-    labels::{FolderLabels, classes_of},
-    names::{base, ends_with, is_image, looks_like_mask},
+    names::{base, ends_with, is_image},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
     schema::{Field, FieldKind, Schema},
@@ -64,8 +69,7 @@ impl Format for Arrays {
         objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| is_image(&o.name))
     }
 
-    /// `classes` is for arrays in several files, which may be in class folders; the others are for arrays in one file;
-    /// see [`Self::open`].
+    /// `classes` is for arrays in several files, which may be in class folders.
     fn options(&self) -> &'static [OpenOption] {
         &[OpenOption::Classes, OpenOption::Split, OpenOption::Columns]
     }
@@ -85,20 +89,22 @@ impl Format for Arrays {
                     options.only("arrays in one file", &[OpenOption::Split, OpenOption::Columns]).map_err(at)?;
                     Ok(Arc::new(Columns::open(source, only, options).await?) as Arc<dyn Dataset>)
                 }
-                many => match many.iter().find(|o| !ends_with(&o.name, ".npy")) {
-                    None => {
-                        options
-                            .only("arrays in files of their own", &[OpenOption::Classes, OpenOption::Columns])
-                            .map_err(|e| e.at_object(source.url()))?;
-                        Ok(Arc::new(Files::open(source, files, options).await?) as Arc<dyn Dataset>)
-                    }
-                    Some(other) => {
+                many => {
+                    // Their rows may be the records as well.
+                    let doubtful =
+                        many.iter().find(|o| !ends_with(&o.name, ".npy")).filter(|_| options.format.is_none());
+                    if let Some(other) = doubtful {
                         let what = format!("there are {} files of arrays, such as `{}`", many.len(), other.name);
-                        Err(Error::config(what)
-                            .at_object(source.url())
-                            .with_hint("open one of them; only .npy files can be one record each"))
+                        return Err(Error::config(what).at_object(source.url()).with_hint(format!(
+                            "if each file is a record, set {}; if the rows of a file are records, open one of them, or \
+                             several as {}::{}",
+                            FORMAT.to("arrays"),
+                            many[0].name,
+                            many[1].name
+                        )));
                     }
-                },
+                    Ok(Arc::new(Files::open(source, files, options).await?) as Arc<dyn Dataset>)
+                }
             }
         }
         .boxed()
@@ -365,156 +371,6 @@ impl Dataset for Columns {
 
     fn largest_read(&self) -> u64 {
         self.columns.iter().map(|column| column.row_bytes).sum()
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-}
-
-/// An error if files are named like the images and masks of the same records, or like splits.
-fn are_records(names: &[&str]) -> Result<()> {
-    let each = format!("if each file is a record, set {}", FORMAT.to("arrays"));
-    let is_mask = |name: &&str| looks_like_mask(stem(name)) || stem(name).eq_ignore_ascii_case("y");
-    if let (Some(mask), Some(other)) =
-        (names.iter().find(|name| is_mask(name)), names.iter().find(|name| !is_mask(name)))
-    {
-        let what = format!("`{mask}` is named like masks or labels of `{other}`, but each .npy is a record of its own");
-        return Err(Error::config(what).with_hint(format!(
-            "save what belongs together as one file: numpy.savez(\"data.npz\", image=…, mask=…); {each}"
-        )));
-    }
-    let splits: Option<BTreeSet<String>> =
-        names.iter().map(|name| Some(splits::split_of(stem(name))?.0.to_ascii_lowercase())).collect();
-    match splits {
-        Some(splits) if splits.len() > 1 => {
-            let splits = splits.into_iter().collect::<Vec<_>>().join(", ");
-            let what = format!("arrays of several splits: {splits}");
-            Err(Error::config(what).with_hint(format!("open the files of one split; {each}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// One file per record; all have the type and shape of the first.
-#[derive(Debug)]
-struct Files {
-    source: Source,
-    objects: Vec<Object>,
-    labels: Option<Vec<i64>>,
-    first: Array,
-    schema: Schema,
-    fingerprint: Fingerprint,
-}
-
-impl Files {
-    async fn open(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<Self> {
-        let names: Vec<&str> = objects.iter().map(|o| o.name.as_str()).collect();
-        if options.format.is_none() {
-            are_records(&names).map_err(|e| e.at_object(source.url()))?;
-        }
-        let FolderLabels { labels, classes, .. } = classes_of(&names, source, options.classes.clone(), true)?;
-        let first = npy_at(source, &objects[0], 0, objects[0].size).await;
-        let first = first.map_err(|e| e.at_object(source.display_name(&objects[0].name)))?;
-        if first.shape.contains(&0) {
-            return Err(Error::config(format!("the first array has no values: its shape is {:?}", first.shape))
-                .at_object(source.display_name(&objects[0].name)));
-        }
-        let array = FieldKind::Array { dtype: first.dtype, shape: first.shape.clone() };
-        let mut fields = vec![Field::new("array", array)];
-        fields.extend(labels.is_some().then(Field::label));
-        let print = Fingerprint::of("arrays").number(objects.len() as u64);
-        let mut print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
-        if let Some(columns) = &options.columns {
-            let there = listed(fields.iter().map(|field| &field.name));
-            let take = |column: &String| {
-                let at = fields.iter().position(|field| field.name == *column);
-                at.map(|at| fields.swap_remove(at)).ok_or_else(|| {
-                    Error::new(ErrorKind::NotFound, format!("no field `{column}`"))
-                        .at_object(source.url())
-                        .with_hint(format!("there are {there}"))
-                })
-            };
-            let chosen: Vec<Field> = columns.iter().map(take).collect::<Result<_>>()?;
-            print = chosen.iter().fold(print, |print, field| print.text(&field.name));
-            fields = chosen;
-        }
-        let source = source.clone();
-        let schema = Schema::new(fields).with_classes(classes);
-        let labels = labels.filter(|_| schema.fields.iter().any(|field| field.kind == FieldKind::Label));
-        Ok(Self { source, objects, labels, first, schema, fingerprint: print.finish() })
-    }
-}
-
-impl Files {
-    /// Whether the array is a field, not only the label.
-    fn has_array(&self) -> bool {
-        self.schema.fields.iter().any(|field| field.name == "array")
-    }
-}
-
-impl Dataset for Files {
-    fn len(&self) -> u64 {
-        self.objects.len() as u64
-    }
-
-    fn schema(&self) -> &Schema {
-        &self.schema
-    }
-
-    fn format(&self) -> &str {
-        "arrays"
-    }
-
-    fn plan(&self, record: u64, _rng: SampleRng) -> Result<ReadPlan> {
-        let object = &self.objects[index(record, self.objects.len())?];
-        Ok(if self.has_array() { ReadPlan::one(object.extent(&self.source)) } else { ReadPlan::default() })
-    }
-
-    fn parse(&self, record: u64, _plan: &ReadPlan, bytes: &[Bytes]) -> Result<Sample> {
-        let i = index(record, self.objects.len())?;
-        let label = |labels: &Vec<i64>| Value::Label(labels[i]);
-        if !self.has_array() {
-            return Ok(Sample { values: self.labels.iter().map(label).collect() });
-        }
-        let [file] = bytes else {
-            return Err(Error::new(ErrorKind::Internal, "a record is one file").at_record(record));
-        };
-        let (dtype, shape, data) = npy_of(file).map_err(|e| e.at_record(record))?;
-        if (dtype, &shape) != (self.first.dtype, &self.first.shape) {
-            let Array { dtype: first, shape: of, .. } = &self.first;
-            let what = format!("an array {shape:?} of {dtype} where the first is {of:?} of {first}");
-            return Err(Error::corrupt(what).at_record(record).with_hint("save arrays of one shape and type"));
-        }
-        let mut array = Some(Value::Array(data));
-        let value = |field: &Field| match field.kind {
-            FieldKind::Label => self.labels.as_ref().map(label),
-            _ => array.take(),
-        };
-        Ok(Sample { values: self.schema.fields.iter().filter_map(value).collect() })
-    }
-
-    fn known(&self, record: u64, field: &str) -> Option<Value> {
-        let label = self.labels.as_ref().filter(|_| field == "label")?.get(usize::try_from(record).ok()?)?;
-        Some(Value::Label(*label))
-    }
-
-    fn object(&self, record: u64) -> String {
-        let name = index(record, self.objects.len()).map_or("", |i| self.objects[i].name.as_str());
-        self.source.display_name(name)
-    }
-
-    fn needs_fetch(&self) -> bool {
-        !self.source.reads_inline()
-    }
-
-    fn largest_read(&self) -> u64 {
-        self.objects.iter().map(|o| o.size).max().unwrap_or(0)
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        let of = |o: &Object| (o.name.len() + o.etag.as_ref().map_or(0, String::len) + size_of::<Object>()) as u64;
-        self.objects.iter().map(of).sum::<u64>() + self.labels.as_ref().map_or(0, |l| l.len() as u64 * 8)
     }
 
     fn fingerprint(&self) -> Fingerprint {

@@ -10,7 +10,10 @@ use infeed_core::{
 use infeed_store::{Object, Source};
 
 use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
-use crate::packed::{Packing, inflate, no_memory, read_head, supported};
+use crate::{
+    names::ends_with,
+    packed::{Packing, inflate, no_memory, read_head, supported},
+};
 
 /// Enough bytes for nearly all npy headers; if one is longer, the rest is read.
 const HEAD: u64 = 4 << 10;
@@ -96,6 +99,41 @@ pub(super) struct FoundArray {
     pub(super) stored: std::result::Result<(Array, Option<Deflated>), Error>,
 }
 
+/// The arrays among the files of a zip file, with their names.
+fn named(entries: &[Entry]) -> impl Iterator<Item = (&str, &Entry)> {
+    let named = entries.iter().filter_map(|entry| Some((entry.name.strip_suffix(".npy")?, entry)));
+    named.filter(|(name, _)| !name.is_empty())
+}
+
+/// Where a file of a zip file is.
+enum EntryPlace {
+    Stored(Range<u64>),
+    Deflated(Deflated),
+}
+
+/// The place of an array; `local` begins with its header, `end` is where the directory begins.
+fn entry_place(name: &str, entry: &Entry, local: &[u8], end: u64) -> Result<EntryPlace> {
+    match entry.method {
+        0 => {}
+        8 => supported(&format!("the array `{name}` is compressed"))?,
+        other => {
+            let what = format!("the array `{name}` is compressed by zip's method {other}");
+            return Err(Error::new(ErrorKind::Unsupported, what).with_hint("save it with numpy.savez_compressed"));
+        }
+    }
+    let Entry { size, stored, crc, .. } = *entry;
+    let start = entry.at.saturating_add(parse_local(local)?);
+    let end = start.checked_add(stored).filter(|stop| *stop <= end);
+    let end = end.ok_or_else(|| Error::corrupt("the array reaches beyond its file"))?;
+    if entry.method == 0 {
+        return Ok(EntryPlace::Stored(start..end));
+    }
+    // Deflate expands a byte to at most 1032.
+    let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
+    let length = length.ok_or_else(|| Error::corrupt(format!("{stored} compressed bytes can't hold {size}")))?;
+    Ok(EntryPlace::Deflated(Deflated { range: start..end, length, crc }))
+}
+
 /// The arrays of a zip file: stored, as `numpy.savez` writes them, or deflated.
 pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<FoundArray>> {
     let size = object.size;
@@ -108,52 +146,41 @@ pub(super) async fn npz(source: &Source, object: &Object) -> Result<Vec<FoundArr
     }
     let entries = parse_directory(&read(source, object, directory.clone()).await?)?;
     let mut arrays = Vec::new();
-    for entry in entries {
-        let Some(name) = entry.name.strip_suffix(".npy").filter(|name| !name.is_empty()) else { continue };
-        let named = |e: Error| e.at_object(format!("{}[{name}]", source.display_name(&object.name)));
-        let Entry { size, stored, crc, method, .. } = entry;
-        match method {
-            0 => {}
-            8 => supported(&format!("the array `{name}` is compressed")).map_err(named)?,
-            other => {
-                let what = format!("the array `{name}` is compressed by zip's method {other}");
-                return Err(named(
-                    Error::new(ErrorKind::Unsupported, what).with_hint("save it with numpy.savez_compressed"),
-                ));
-            }
-        }
+    for (name, entry) in named(&entries) {
+        let near = |e: Error| e.at_object(format!("{}[{name}]", source.display_name(&object.name)));
         let local = read(source, object, entry.at..entry.at.saturating_add(30).min(directory.start)).await?;
-        let start = entry.at + parse_local(&local).map_err(named)?;
-        let end = start.checked_add(stored).filter(|end| *end <= directory.start);
-        let end = end.ok_or_else(|| named(Error::corrupt("the array reaches beyond its file")))?;
-        let stored = if method == 0 {
-            npy_at(source, object, start, end).await.map(|array| (array, None))
-        } else {
-            // Deflate expands a byte to at most 1032.
-            let length = usize::try_from(size).ok().filter(|_| size / 1032 <= stored);
-            let length =
-                length.ok_or_else(|| named(Error::corrupt(format!("{stored} compressed bytes can't hold {size}"))))?;
-            let deflated = Deflated { range: start..end, length, crc };
-            deflated.header(source, object).await.map(|array| (array, Some(deflated)))
+        let stored = match entry_place(name, entry, &local, directory.start).map_err(near)? {
+            EntryPlace::Stored(range) => {
+                npy_at(source, object, range.start, range.end).await.map(|array| (array, None))
+            }
+            EntryPlace::Deflated(deflated) => {
+                deflated.header(source, object).await.map(|array| (array, Some(deflated)))
+            }
         };
         let stored = match stored {
             // Another type: an error only if the array is wanted.
             Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
-            stored => Ok(stored.map_err(named)?),
+            stored => Ok(stored.map_err(near)?),
         };
         arrays.push(FoundArray { name: name.to_owned(), stored });
     }
     Ok(arrays)
 }
 
+/// The length of the header of a safetensors file with this many bytes.
+fn header_len(head: &[u8], size: u64) -> Result<u64> {
+    let bytes = head.first_chunk().ok_or_else(|| Error::corrupt("not a safetensors file: it has no header"))?;
+    let len = u64::from_le_bytes(*bytes);
+    if len > LONGEST || len > size.saturating_sub(8) {
+        return Err(Error::corrupt(format!("a header of {len} bytes in a file of {size}"))
+            .with_hint("it is not a safetensors file, or it is truncated: fetch it again"));
+    }
+    Ok(len)
+}
+
 pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<FoundArray>> {
     let head = read(source, object, 0..object.size.min(8)).await?;
-    let bytes: [u8; 8] = head[..].try_into().map_err(|_| Error::corrupt("not a safetensors file: it has no header"))?;
-    let len = u64::from_le_bytes(bytes);
-    if len > LONGEST || len > object.size.saturating_sub(8) {
-        let what = format!("a header of {len} bytes in a file of {}", object.size);
-        return Err(Error::corrupt(what).with_hint("it is not a safetensors file, or it is truncated: fetch it again"));
-    }
+    let len = header_len(&head, object.size)?;
     let header = read(source, object, 8..8 + len).await?;
     let arrays = parse_safetensors(&header, object.size - 8 - len)?.into_iter().map(|(name, stored)| {
         let stored = stored.map(|mut array| {
@@ -163,6 +190,62 @@ pub(super) async fn safetensors(source: &Source, object: &Object) -> Result<Vec<
         FoundArray { name, stored }
     });
     Ok(arrays.collect())
+}
+
+/// An array of a file that is in memory.
+#[derive(Clone, Debug)]
+pub(super) struct FileArray {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+    /// The numbers: a slice of the file if they are stored in this machine's order.
+    pub(super) values: Bytes,
+}
+
+/// An array with its name, or the reason why it is no numbers.
+type NamedArray = (String, Result<FileArray>);
+
+/// The wanted arrays of a file that is in memory: `.npz`, safetensors, or `.npy`, whose array has no name.
+pub(super) fn arrays_of(name: &str, file: &Bytes, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<NamedArray>> {
+    let array = |(dtype, shape, values)| FileArray { dtype, shape, values };
+    // Another type is an error of the array, all else of the file.
+    let usable = |array: Result<FileArray>| match array {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Err(error)),
+        array => array.map(Ok),
+    };
+    if ends_with(name, ".npz") {
+        let size = file.len() as u64;
+        let directory = parse_end(file, 0, size)?;
+        let entries = parse_directory(&sliced(file, directory.clone())?)?;
+        let read = |(name, entry): (&str, &Entry)| {
+            let local = sliced(file, entry.at..entry.at.saturating_add(30).min(directory.start))?;
+            let npy = match entry_place(name, entry, &local, directory.start)? {
+                EntryPlace::Stored(range) => sliced(file, range)?,
+                EntryPlace::Deflated(deflated) => deflated.inflate(&sliced(file, deflated.range.clone())?)?,
+            };
+            Ok((name.to_owned(), usable(npy_of(&npy).map(array))?))
+        };
+        return named(&entries).filter(|(name, _)| wanted(name)).map(read).collect();
+    }
+    if ends_with(name, ".safetensors") {
+        let start = 8 + header_len(file, file.len() as u64)?;
+        let header = parse_safetensors(&sliced(file, 8..start)?, file.len() as u64 - start)?;
+        let read = |(name, found): (String, Result<Array>)| {
+            let read = |found: Array| {
+                let bytes = sliced(file, found.data.start + start..found.data.end + start)?;
+                Ok(array((found.dtype, found.shape.clone(), numbers(&found, &bytes)?)))
+            };
+            Ok((name, usable(found.and_then(read))?))
+        };
+        return header.into_iter().filter(|(name, _)| wanted(name)).map(read).collect();
+    }
+    Ok(vec![(String::new(), npy_of(file).map(array))])
+}
+
+/// A part of a file that is in memory.
+fn sliced(file: &Bytes, range: Range<u64>) -> Result<Bytes> {
+    let inside = range.start <= range.end && range.end <= file.len() as u64;
+    let cut = || Error::corrupt("the array reaches beyond its file").with_hint("fetch the file again");
+    if inside { Ok(file.slice(range.start as usize..range.end as usize)) } else { Err(cut()) }
 }
 
 /// Type, shape and numbers of a whole `.npy` file: a slice of it, or a copy if the byte order has to be swapped.

@@ -269,7 +269,8 @@ fn several(all: &Rows, columns: &[usize], name: impl Fn(usize) -> String) -> Res
             set(row)
         );
         return Err(no_table(what).with_hint(format!(
-            "several labels of an image are not read; set {} for one of them",
+            "set {} for one of them; to read each column as a field, call the table metadata.csv, put it next to the \
+             images, and call its column of files file_name",
             LABEL_COLUMN.to(&names[0])
         )));
     }

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use infeed_core::{
     error::{Error, ErrorKind, Result},
-    fingerprint::Fingerprint,
+    fingerprint::{Fingerprint, Fingerprinter},
     random::SampleRng,
     report::Stage,
 };
@@ -74,14 +74,15 @@ pub(crate) struct ChunkedDataset {
 }
 
 impl ChunkedDataset {
-    /// Makes a dataset of `arrays`. `Place::object` is an index into `objects`, which holds no others. `named`: whether
-    /// the user chose the arrays.
+    /// Makes a dataset of `arrays`. `Place::object` is an index into `objects`, which holds no others. `print`: the
+    /// fingerprint of what only the format distinguishes. `named`: whether the user chose the arrays.
     ///
     /// # Errors
     /// `NotFound` without arrays; `Config` if arrays have no rows, or different numbers of them; `Corrupt` for shapes
     /// that exceed any memory.
     pub(crate) fn new(
         format: &'static str,
+        print: Fingerprinter,
         source: &Source,
         objects: Vec<Object>,
         arrays: Vec<ChunkedArray>,
@@ -96,7 +97,7 @@ impl ChunkedDataset {
         let len = first.shape[0];
         let lengths: Vec<(&str, u64)> = arrays.iter().map(|array| (&*array.name, array.shape[0])).collect();
         one_length(&lengths, false, named)?;
-        let mut print = Fingerprint::of(format).number(len);
+        let mut print = print.number(len);
         for array in &arrays {
             print = print.text(&array.name).text(array.dtype.name());
             print = array.shape.iter().chain(&array.chunk).fold(print, |print, n| print.number(*n));

@@ -25,7 +25,6 @@ pub(crate) struct Series {
     pub(crate) stacked: bool,
 }
 
-#[cfg(feature = "zarr")]
 impl Series {
     /// A field of the rows of one array.
     pub(crate) fn of(name: &str, at: usize) -> Self {

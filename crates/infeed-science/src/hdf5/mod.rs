@@ -31,7 +31,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, FORMAT},
+    },
+    fingerprint::Fingerprint,
     report::Stage,
 };
 use infeed_data::{
@@ -53,15 +57,20 @@ use self::{
 };
 use super::chunked::{self, ChunkPlace, ChunkedArray, ChunkedDataset, Filter, Series, Sight, damaged, unsupported};
 
+/// The name of the format whose records are files.
+const FILES: &str = "hdf5-files";
+
 /// Files whose metadata is read at the same time.
 const AT_A_TIME: usize = 16;
 
-/// HDF5 files (`.h5`, `.hdf5`, `.he5`, `.nc4`): a format for `open`.
-///
-/// A record is an index along the first axis of the datasets, or one of many datasets that are a record each. `open`
-/// reads the metadata of all files.
-#[derive(Clone, Copy, Debug)]
-pub struct Hdf5;
+/// HDF5 files (`.h5`, `.hdf5`, `.he5`, `.nc4`): formats for `open`, which reads the metadata of all files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hdf5 {
+    /// `hdf5`: a record is an index along the first axis of the datasets, or one of many datasets that are a record each.
+    Rows,
+    /// `hdf5-files`: each file is a record, and its datasets are the fields. Only if the user names this format.
+    Files,
+}
 
 /// Excludes `.hdf` and `.nc`, which may be HDF4 and classic NetCDF too.
 fn is_hdf5(name: &str) -> bool {
@@ -70,11 +79,14 @@ fn is_hdf5(name: &str) -> bool {
 
 impl Format for Hdf5 {
     fn name(&self) -> &'static str {
-        "hdf5"
+        match self {
+            Self::Rows => "hdf5",
+            Self::Files => FILES,
+        }
     }
 
     fn recognises(&self, objects: &[Object]) -> bool {
-        objects.iter().any(|o| is_hdf5(&o.name))
+        *self == Self::Rows && objects.iter().any(|o| is_hdf5(&o.name))
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -96,29 +108,70 @@ impl Format for Hdf5 {
                 return Err(nothing_to_read(source, &objects, "HDF5 files"));
             }
             let files = of_split(source, files, options.split.as_deref(), "files", "_000.h5")?;
-            load(source, &files, options.columns.as_deref()).await
+            let columns = options.columns.as_deref();
+            match self {
+                Self::Rows => rows(source, &files, columns).await,
+                Self::Files => each(source, &files, columns).await,
+            }
         }
         .boxed()
     }
 }
 
-/// Opens all files, which must have the same fields. Their rows are the records.
-async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) -> Result<Arc<dyn Dataset>> {
-    let display = |file: &Object| source.display_name(&file.name);
+/// The arrays of each file.
+async fn read_all(
+    source: &Source,
+    files: &[&Object],
+    columns: Option<&[String]>,
+    way: Hdf5,
+) -> Result<Vec<Vec<ChunkedArray>>> {
     let reads: Vec<_> = files
         .iter()
         .enumerate()
         .map(|(at, file)| {
-            let read = read(source, file, columns, at == 0);
-            read.map(move |read| read.map_err(|e| e.at_stage(Stage::Open).at_object(display(file)))).boxed()
+            let read = read(source, file, columns, way, at == 0);
+            read.map(move |read| read.map_err(|e| at_file(e, source, file))).boxed()
         })
         .collect();
-    let datasets: Vec<ChunkedDataset> = stream::iter(reads).buffered(AT_A_TIME).try_collect().await?;
+    stream::iter(reads).buffered(AT_A_TIME).try_collect().await
+}
+
+fn at_file(error: Error, source: &Source, file: &Object) -> Error {
+    error.at_stage(Stage::Open).at_object(source.display_name(&file.name))
+}
+
+/// Opens all files, which must have the same fields. Their rows are the records.
+async fn rows(source: &Source, files: &[&Object], columns: Option<&[String]>) -> Result<Arc<dyn Dataset>> {
+    let all = read_all(source, files, columns, Hdf5::Rows).await?;
+    if columns.is_none() {
+        warn_of_samples(source, &all);
+    }
+    let mut datasets = Vec::new();
+    for (arrays, file) in all.into_iter().zip(files) {
+        let dataset = ChunkedDataset::new(
+            "hdf5",
+            Fingerprint::of("hdf5"),
+            source,
+            vec![(*file).clone()],
+            arrays,
+            columns.is_some(),
+        );
+        let each = |e: Error| match files.len() {
+            1 => e,
+            _ => {
+                let hint = e.hint().map_or_else(String::new, |hint| format!("{hint}; "));
+                e.with_hint(format!("{hint}if each file is a record, set {}", FORMAT.to(FILES)))
+            }
+        };
+        datasets.push(dataset.map_err(|e| each(at_file(e, source, file)))?);
+    }
     for (dataset, file) in datasets.iter().zip(files).skip(1) {
         if let Some(difference) = difference(datasets[0].schema(), dataset.schema()) {
             let what = format!("it does not fit `{}`: {difference}", files[0].name);
-            return Err(Error::config(what).at_object(display(file)).with_hint(format!(
-                "open each kind of file as a dataset, or name the fields that all files have with {COLUMNS}"
+            return Err(Error::config(what).at_object(source.display_name(&file.name)).with_hint(format!(
+                "open each kind of file as a dataset, or name the fields that all files have with {COLUMNS}; if each \
+                 file is a record, set {}",
+                FORMAT.to(FILES)
             )));
         }
     }
@@ -126,10 +179,74 @@ async fn load(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
     if datasets.len() == 1 { Ok(datasets.remove(0)) } else { concat(datasets) }
 }
 
-async fn read(source: &Source, object: &Object, columns: Option<&[String]>, is_first: bool) -> Result<ChunkedDataset> {
+/// Warns of files that may be a record each, although their rows are read as records.
+fn warn_of_samples(source: &Source, all: &[Vec<ChunkedArray>]) {
+    let shapes = |arrays: &[ChunkedArray]| arrays.iter().map(|array| array.shape.clone()).collect();
+    let shapes: Vec<Vec<Vec<u64>>> = all.iter().map(|arrays| shapes(arrays)).collect();
+    if look_like_samples(&shapes) {
+        tracing::warn!(
+            url = source.url(),
+            "the rows of HDF5 files are the records, {} of each of {} files; if each file is a record, set {}",
+            shapes[0][0][0],
+            all.len(),
+            FORMAT.to(FILES)
+        );
+    }
+}
+
+/// Whether files may be a record each, by the shapes of their arrays: these are the same in all files, and either like
+/// those of one picture, or there are more files than rows in a file.
+fn look_like_samples(files: &[Vec<Vec<u64>>]) -> bool {
+    let Some(first) = files.first().filter(|first| files.len() > 1 && first.iter().all(|shape| !shape.is_empty()))
+    else {
+        return false;
+    };
+    let is_picture = |shape: &Vec<u64>| match shape[..] {
+        [h, w] | [h, w, 1..=4] => h == w && h > 1,
+        [1..=4, h, w] => h > 4 && w > 4,
+        _ => false,
+    };
+    let Some(rows) = first.first().map(|shape| shape[0]) else { return false };
+    let many = files.len() as u64 >= rows && rows > 1 && first.iter().any(|shape| shape.len() > 1);
+    (many || first.iter().all(is_picture)) && files.iter().all(|shapes| shapes == first)
+}
+
+/// Opens all files, each of which is a record. They must have the same arrays.
+async fn each(source: &Source, files: &[&Object], columns: Option<&[String]>) -> Result<Arc<dyn Dataset>> {
+    let all = read_all(source, files, columns, Hdf5::Files).await?;
+    let names: Vec<String> = all.first().into_iter().flatten().map(|array| array.name.clone()).collect();
+    let mut fields: Vec<Vec<ChunkedArray>> = names.iter().map(|_| Vec::new()).collect();
+    for (object, (mut arrays, file)) in (0..).zip(all.into_iter().zip(files)) {
+        for (name, parts) in names.iter().zip(&mut fields) {
+            let Some(at) = arrays.iter().position(|array| array.name == *name) else {
+                let what = format!("no dataset `{name}`: other files have it, such as `{}`", files[0].name);
+                let hint = format!("write it, or name the fields that every file has with {COLUMNS}");
+                return Err(at_file(Error::new(ErrorKind::NotFound, what).with_hint(hint), source, file));
+            };
+            let mut array = arrays.swap_remove(at);
+            array.places.iter_mut().for_each(|place| place.object = object);
+            // Errors name it.
+            array.name = format!("{}[{name}]", file.name);
+            parts.push(array);
+        }
+    }
+    let stacked = names.into_iter().zip(fields).map(|(name, parts)| chunked::stacked(name, parts));
+    let arrays: Vec<ChunkedArray> = stacked.collect::<Result<_>>().map_err(|e| e.at_object(source.url()))?;
+    let objects = files.iter().map(|file| (*file).clone()).collect();
+    let print = files.iter().fold(Fingerprint::of(FILES), |print, file| print.text(&file.name));
+    Ok(Arc::new(ChunkedDataset::new(FILES, print, source, objects, arrays, true)?))
+}
+
+async fn read(
+    source: &Source,
+    object: &Object,
+    columns: Option<&[String]>,
+    way: Hdf5,
+    is_first: bool,
+) -> Result<Vec<ChunkedArray>> {
     let mut file = File::open(source, object).await?;
     let mut arrays = Vec::new();
-    for Field { name, parts, stacked } in choose(walk::datasets(&mut file).await?, columns, is_first)? {
+    for Field { name, parts, stacked } in choose(walk::datasets(&mut file).await?, columns, way, is_first)? {
         let mut all = Vec::new();
         for (path, stored) in parts {
             let near = file.near(&path);
@@ -137,7 +254,7 @@ async fn read(source: &Source, object: &Object, columns: Option<&[String]>, is_f
         }
         arrays.extend(if stacked { vec![chunked::stacked(name, all)?] } else { all });
     }
-    ChunkedDataset::new("hdf5", source, vec![object.clone()], arrays, columns.is_some())
+    Ok(arrays)
 }
 
 /// A field: the rows of one dataset, or many datasets that are a record each.
@@ -148,7 +265,7 @@ struct Field {
 }
 
 /// Chooses the datasets that become fields, in order. `tells`: whether to warn of those that are left out.
-fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, tells: bool) -> Result<Vec<Field>> {
+fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, way: Hdf5, tells: bool) -> Result<Vec<Field>> {
     let there = listed(found.iter().map(|found| &found.name));
     let nothing = || {
         let there = if there.is_empty() { "none" } else { &there };
@@ -178,16 +295,22 @@ fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, tells: bool) -> 
     let names: Vec<String> = numbers.keys().cloned().collect();
     let sights: Vec<Sight<'_>> =
         numbers.iter().map(|(name, stored)| Sight { name, dtype: stored.dtype, shape: &stored.shape }).collect();
-    let series = if by_rows { Vec::new() } else { chunked::series(&sights)? };
+    let of_file = way == Hdf5::Files;
+    let series = match () {
+        () if of_file => (0..).zip(&names).map(|(at, name)| Series::of(name, at)).collect(),
+        () if by_rows => Vec::new(),
+        () => chunked::series(&sights)?,
+    };
     let field = |Series { name, parts, stacked }: &Series, numbers: &mut BTreeMap<String, Stored>| {
         let parts = parts.iter().filter_map(|at| numbers.remove_entry(&names[*at])).collect();
         Field { name: name.clone(), parts, stacked: *stacked }
     };
     let Some(columns) = columns else {
-        if tells {
+        if tells && !of_file {
             chunked::tell_alike(&sights, &series);
         }
-        let is_one = |series: &&Series| !series.stacked && numbers[&names[series.parts[0]]].shape.is_empty();
+        let is_one =
+            |series: &&Series| !of_file && !series.stacked && numbers[&names[series.parts[0]]].shape.is_empty();
         let ones: Vec<String> = series.iter().filter(is_one).map(|series| series.name.clone()).collect();
         left.extend(ones.iter().map(|name| (name.clone(), ONE.to_owned())));
         let kept = series.iter().filter(|series| !ones.contains(&series.name));
@@ -214,7 +337,7 @@ fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, tells: bool) -> 
                 .ok_or_else(|| missing(column));
         }
         let (name, stored) = numbers.remove_entry(&path).ok_or_else(|| missing(column))?;
-        if stored.shape.is_empty() {
+        if stored.shape.is_empty() && !of_file {
             return Err(refused(&name, ONE));
         }
         Ok(Field { name: name.clone(), parts: vec![(name, stored)], stacked: false })
@@ -275,4 +398,25 @@ fn filter(step: &Step) -> Result<Filter> {
             "write it with gzip, LZF, zstd, LZ4 or Blosc (h5repack -f GZIP=4 OLD NEW), or leave it out with {COLUMNS}"
         ),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::look_like_samples;
+
+    #[test]
+    fn files_like_one_picture_each_are_told_from_shards() {
+        let files = |count: usize, shapes: &[&[u64]]| {
+            vec![shapes.iter().map(|shape| shape.to_vec()).collect::<Vec<_>>(); count]
+        };
+        assert!(look_like_samples(&files(2, &[&[240, 240, 4], &[240, 240, 3]])));
+        assert!(look_like_samples(&files(3, &[&[3, 224, 320]])));
+        assert!(look_like_samples(&files(600, &[&[480, 640, 3], &[480, 640]])));
+        assert!(!look_like_samples(&files(1, &[&[240, 240, 4]])), "one file");
+        assert!(!look_like_samples(&files(8, &[&[1000, 32, 32, 3], &[1000]])), "shards");
+        assert!(!look_like_samples(&files(600, &[&[480], &[480]])), "columns of numbers");
+        let mut uneven = files(600, &[&[12, 64, 64]]);
+        uneven[5][0][0] = 9;
+        assert!(!look_like_samples(&uneven), "volumes of several depths, whose slices are records");
+    }
 }

@@ -25,6 +25,7 @@ use std::{collections::HashSet, sync::Arc};
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
     error::{Error, ErrorKind, Result},
+    fingerprint::Fingerprint,
     report::Stage,
 };
 use infeed_data::{
@@ -248,7 +249,8 @@ async fn load(source: &Source, objects: &[Object], chosen: Chosen<'_>, named: bo
         let at = |e: Error| e.at_object(source.url());
         fields.extend(if stacked { vec![chunked::stacked(name, arrays).map_err(at)?] } else { arrays });
     }
-    ChunkedDataset::new("zarr", source, kept, fields, named).map_err(|e| e.at_object(source.url()))
+    ChunkedDataset::new("zarr", Fingerprint::of("zarr"), source, kept, fields, named)
+        .map_err(|e| e.at_object(source.url()))
 }
 
 /// Makes the arrays. Appends the objects of their chunks to `kept`; a `ChunkPlace` has an index into it.

@@ -217,6 +217,18 @@ struct Listening {
     query: Option<Arc<str>>,
 }
 
+/// `%2F`, escaped once more. APIs name an object by one part of a path (`/o/images%2F1.jpg?alt=media`), where an escaped
+/// slash is another character than a slash.
+pub(super) const ESCAPED_SLASH: &str = "%252F";
+
+/// Asks for escaped slashes as the user wrote them.
+fn unescape_slashes(request: &mut HttpRequest) {
+    let url = request.uri().to_string();
+    if let Some(Ok(uri)) = url.contains(ESCAPED_SLASH).then(|| url.replace(ESCAPED_SLASH, "%2F").parse()) {
+        *request.uri_mut() = uri;
+    }
+}
+
 /// Adds the query. Errors of the client above never contain it. A HEAD request becomes a GET of the first byte: a
 /// signature is valid for GET only, and the answer contains the length too. Returns whether that was done.
 fn add_query(request: &mut HttpRequest, query: &str) -> Result<bool, HttpError> {
@@ -343,6 +355,9 @@ fn check_web(method: &str, ranged: bool, response: &HttpResponse) -> Result<()> 
 #[async_trait]
 impl HttpService for Listening {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if self.web {
+            unescape_slashes(&mut request);
+        }
         let looks = match &self.query {
             Some(query) => add_query(&mut request, query)?,
             None => false,

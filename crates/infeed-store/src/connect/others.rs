@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use infeed_core::error::{Error, ErrorKind, Result};
 use object_store::{ClientOptions, ObjectStore, RetryConfig, path::Path};
 
-use super::{Connector, Vars, lacks};
+use super::{Connector, Vars, connector::ESCAPED_SLASH, lacks};
 
 /// A store, the prefix in it, and the name under which its requests are limited. Web urls have escapes, and may have a
 /// query: then they name one file.
@@ -26,7 +26,11 @@ pub(crate) fn open(scheme: &str, rest: &str, url: &str, vars: &Vars) -> Result<(
         return Err(Error::config("a url with credentials or with `#` cannot be a dataset")
             .with_hint("put credentials into variables, and remove the part from `#` on"));
     }
-    let parsed = if web { Path::from_url_path(prefix) } else { Path::parse(prefix) };
+    let parsed = match web {
+        // The connector turns it back.
+        true => Path::from_url_path(prefix.replace("%2F", ESCAPED_SLASH).replace("%2f", ESCAPED_SLASH)),
+        false => Path::parse(prefix),
+    };
     let prefix =
         parsed.map_err(|e| Error::config("the prefix is not a valid object name").at_object(url).with_source(e))?;
     let client = ClientOptions::new()
