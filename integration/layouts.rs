@@ -170,6 +170,7 @@ fn trees_that_may_mean_several_things_are_refused_with_what_helps() {
         ),
         (&["Depth/1.png", "RGB/1.png"], &["Depth, RGB are named like kinds of files", "format(\"folder\")"]),
         (&["images/a.png", "masks/b.png"], &["images, masks are named like kinds", "mask_files(\"masks/{stem}.png\")"]),
+        (&["images/a.npy", "masks/a.png"], &["all images are in the folder `masks`", "format(\"folder\")"]),
         (&["images/a.png", "images/b.png", "masks/a.png"], &["`images/b.png` has no mask", "mask_files"]),
         (&["a.png", &coco, &xml], &["may be coco", "or voc", "format(\"voc\")"]),
         (&["a/1.png", "b/1.avif", "c/1.png"], &["class `b` has no image that is read", "b/1.avif", "classes"]),

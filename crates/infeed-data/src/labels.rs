@@ -83,13 +83,23 @@ pub(crate) fn classes_of(
             )));
     }
     if let Some(kinds) = layout::no_classes(&found.iter().map(String::as_str).collect()).filter(|_| refuse_kinds) {
-        let what =
-            format!("the folders {} are named like kinds of files and splits, not like classes", kinds.join(", "));
+        let as_classes = FORMAT.to("folder");
+        let at = |what: String| Error::config(what).at_object(source.url());
+        if let [only] = kinds[..] {
+            let folder = source.display_name(&format!("{}{only}", layout::wrapper(names)));
+            return Err(at(format!("all images are in the folder `{only}`, which is named like masks or labels"))
+                .with_hint(format!(
+                    "to read its images without labels open {folder}; to take it for a class {as_classes}"
+                )));
+        }
         let masks = format!("{}/{{stem}}.png", kinds[kinds.len() - 1]);
-        return Err(Error::config(what).at_object(source.url()).with_hint(format!(
-            "tell masks by a pattern of their names, such as {}; or take the folders for classes: {}",
+        return Err(at(format!(
+            "the folders {} are named like kinds of files and splits, not like classes",
+            kinds.join(", ")
+        ))
+        .with_hint(format!(
+            "tell masks by a pattern of their names, such as {}; or take the folders for classes: {as_classes}",
             MASK_FILES.to(&masks),
-            FORMAT.to("folder")
         )));
     }
     result.is_doubtful |= are_images && given.is_none() && tell_marks(names, around, &found, source);

@@ -326,10 +326,15 @@ pub(crate) fn split_folder(names: &[&str], split: &str) -> String {
     format!("{around}{split}")
 }
 
-/// The top folders of names, sorted, if all of them are named like kinds of files or splits, so that none is a class.
+/// The top folders of names, sorted, if all of them are named like kinds of files or splits, so that none is a class. A
+/// single one has to be named like masks or labels.
 pub(crate) fn no_classes<'a>(tops: &BTreeSet<&'a str>) -> Option<Vec<&'a str>> {
     let ordinary = |top: &&&str| role(top).0.is_none() && !is_split(top);
-    (tops.len() > 1 && !tops.iter().any(|top| ordinary(&top))).then(|| tops.iter().copied().collect())
+    let are_kinds = match tops.first().filter(|_| tops.len() == 1) {
+        Some(only) => is_marks(only),
+        None => !tops.is_empty() && !tops.iter().any(|top| ordinary(&top)),
+    };
+    are_kinds.then(|| tops.iter().copied().collect())
 }
 
 /// A name without the folder of its split.

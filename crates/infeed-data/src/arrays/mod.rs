@@ -99,8 +99,8 @@ impl Format for Arrays {
                             "if each file is a record, set {}; if the rows of a file are records, open one of them, or \
                              several as {}::{}",
                             FORMAT.to("arrays"),
-                            many[0].name,
-                            many[1].name
+                            source.display_name(&many[0].name),
+                            source.display_name(&many[1].name)
                         )));
                     }
                     Ok(Arc::new(Files::open(source, files, options).await?) as Arc<dyn Dataset>)

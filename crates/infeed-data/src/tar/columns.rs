@@ -1,6 +1,6 @@
 //! Maps members of samples to fields, by their extensions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use infeed_core::{
     error::{Error, ErrorKind, Result, setting::COLUMNS},
@@ -18,7 +18,7 @@ use super::{
 use crate::arrays;
 use crate::{
     format::OpenOptions,
-    names::{self, looks_like_mask},
+    names,
     schema::{Field, FieldKind},
     sniff::depth_of,
 };
@@ -49,8 +49,42 @@ impl MemberField {
     }
 }
 
-/// Field and kind of an extension.
-pub(super) fn field_of(extension: &str) -> (String, MemberField) {
+/// The fields that members belong to. If a sample has two images of one name (`7.jpg` and `7.png`), their extensions
+/// are the names of the fields.
+#[derive(Debug)]
+pub(super) struct FieldNames {
+    /// Names that two extensions of a sample share.
+    twice: BTreeSet<String>,
+}
+
+impl FieldNames {
+    pub(super) fn of(shards: &[Entry]) -> Self {
+        let mut twice = BTreeSet::new();
+        for shard in shards {
+            for (layout, samples) in shard.shape.layouts.iter().zip(&shard.layouts) {
+                let used: BTreeSet<u16> = layout.iter().copied().filter(|_| *samples > 0).collect();
+                let mut seen = BTreeSet::new();
+                for at in used {
+                    let (name, kind) = field_of(&shard.shape.extensions[usize::from(at)]);
+                    if kind == MemberField::Image && !seen.insert(name.clone()) {
+                        twice.insert(name);
+                    }
+                }
+            }
+        }
+        Self { twice }
+    }
+
+    /// Field and kind of an extension.
+    pub(super) fn field(&self, extension: &str) -> (String, MemberField) {
+        let (name, kind) = field_of(extension);
+        let own = kind == MemberField::Image && self.twice.contains(&name);
+        (if own { extension.to_owned() } else { name }, kind)
+    }
+}
+
+/// Field and kind of an extension by itself.
+fn field_of(extension: &str) -> (String, MemberField) {
     let (stem, last) = extension.rsplit_once('.').map_or((None, extension), |(stem, last)| (Some(stem), last));
     let named = |default: &str| stem.unwrap_or(default).to_owned();
     match last {
@@ -80,8 +114,8 @@ pub(super) struct Column {
 
 impl Column {
     /// Whether a member of the shard is in the column.
-    fn has(&self, shard: &Entry, member: &Member) -> bool {
-        field_of(&shard.shape.extensions[usize::from(member.extension)]).0 == self.name
+    fn has(&self, names: &FieldNames, shard: &Entry, member: &Member) -> bool {
+        names.field(&shard.shape.extensions[usize::from(member.extension)]).0 == self.name
     }
 
     pub(super) fn field(&self, options: &OpenOptions) -> Field {
@@ -107,14 +141,19 @@ impl Column {
 }
 
 /// The fields: those that every sample has, or those that the user named.
-pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOptions) -> Result<Vec<Column>> {
+pub(super) fn columns_of(
+    source: &Source,
+    shards: &[Entry],
+    fields: &FieldNames,
+    options: &OpenOptions,
+) -> Result<Vec<Column>> {
     let mut found: BTreeMap<String, (MemberField, u64, u32)> = BTreeMap::new();
     for shard in shards {
         let mut counts = vec![0u64; shard.shape.extensions.len()];
         for (layout, samples) in shard.shape.layouts.iter().zip(&shard.layouts) {
             layout.iter().for_each(|extension| counts[usize::from(*extension)] += u64::from(*samples));
         }
-        let kinds = shard.shape.extensions.iter().map(|extension| field_of(extension));
+        let kinds = shard.shape.extensions.iter().map(|extension| fields.field(extension));
         for (((name, kind), count), most) in kinds.zip(counts).zip(&shard.most) {
             let entry = found.entry(name.clone()).or_insert((kind.clone(), 0, 0));
             if entry.0 != kind {
@@ -128,13 +167,13 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
         }
     }
     let names = found.keys().map(String::as_str).chain(["key"]).collect::<Vec<_>>().join(", ");
-    if let Some(fields) = &options.columns {
-        if let Some(unknown) = fields.iter().find(|name| !found.contains_key(*name) && *name != "key") {
+    if let Some(chosen) = &options.columns {
+        if let Some(unknown) = chosen.iter().find(|name| !found.contains_key(*name) && *name != "key") {
             return Err(Error::new(ErrorKind::NotFound, format!("no member is a field `{unknown}`"))
                 .at_object(source.url())
                 .with_hint(format!("there are {names}")));
         }
-        found.retain(|name, _| fields.contains(name));
+        found.retain(|name, _| chosen.contains(name));
     } else {
         let unknown: Vec<_> =
             found.iter().filter(|(_, (kind, ..))| *kind == MemberField::Unknown).map(|(n, _)| n.clone()).collect();
@@ -148,8 +187,9 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     let count: u64 = shards.iter().map(|shard| u64::from(shard.len())).sum();
     if let Some((name, (_, have, _))) = found.iter().find(|(_, (_, have, _))| *have < count) {
         let lacks = |shard: &Entry| -> Result<Option<String>> {
-            let has =
-                |layout: &[u16]| layout.iter().any(|at| field_of(&shard.shape.extensions[usize::from(*at)]).0 == *name);
+            let has = |layout: &[u16]| {
+                layout.iter().any(|at| fields.field(&shard.shape.extensions[usize::from(*at)]).0 == *name)
+            };
             if shard.shape.layouts.iter().zip(&shard.layouts).all(|(layout, count)| *count == 0 || has(layout)) {
                 return Ok(None);
             }
@@ -186,7 +226,7 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
     // Images first, then labels, as in all formats.
     columns.sort_by_key(|column| match column.kind {
         // Masks come after the images whose draws they use.
-        MemberField::Image if looks_like_mask(&column.name) => (1, false),
+        MemberField::Image if options.is_mask(&column.name) => (1, false),
         MemberField::Image | MemberField::Pixels => (0, column.name != "image"),
         MemberField::Label => (2, column.name == "label"),
         _ => (3, false),
@@ -200,9 +240,9 @@ pub(super) fn columns_of(source: &Source, shards: &[Entry], options: &OpenOption
 }
 
 /// The first samples of a shard, its object, and the first sample's member of the column.
-fn first_of(shard: &Entry, column: &Column) -> Result<(Samples, Object, Member)> {
+fn first_of(shard: &Entry, names: &FieldNames, column: &Column) -> Result<(Samples, Object, Member)> {
     let block = shard.blob.block(0, &shard.shape)?;
-    let Some(member) = block.members(0).iter().find(|member| column.has(shard, member)).copied() else {
+    let Some(member) = block.members(0).iter().find(|member| column.has(names, shard, member)).copied() else {
         return Err(Error::corrupt(format!("the first sample has no `{}`", column.name)));
     };
     let mut object = Object::new(&*shard.name, shard.size);
@@ -211,8 +251,13 @@ fn first_of(shard: &Entry, column: &Column) -> Result<(Samples, Object, Member)>
 }
 
 /// Completes a column of masks by the first sample, if its file can be read: the type of its labels.
-pub(super) async fn look_at_labels(source: &Source, shards: &[Entry], column: &mut Column) -> Result<()> {
-    let (_, object, member) = first_of(&shards[0], column)?;
+pub(super) async fn look_at_labels(
+    source: &Source,
+    shards: &[Entry],
+    names: &FieldNames,
+    column: &mut Column,
+) -> Result<()> {
+    let (_, object, member) = first_of(&shards[0], names, column)?;
     let mut extent = object.extent(source);
     extent.range = member.start()..member.end();
     let file = extent.read().await.ok();
@@ -223,10 +268,15 @@ pub(super) async fn look_at_labels(source: &Source, shards: &[Entry], column: &m
 /// Completes a column of numbers by the first sample: all samples have to have its type and shape. If members differ in
 /// size, the column is a list, and only the first axis may differ. The sizes of a block of samples and the largest of all
 /// are in the index; a list of which these are equal has to be declared.
-pub(super) async fn look_at_numbers(source: &Source, shards: &[Entry], column: &mut Column) -> Result<()> {
+pub(super) async fn look_at_numbers(
+    source: &Source,
+    shards: &[Entry],
+    names: &FieldNames,
+    column: &mut Column,
+) -> Result<()> {
     let shard = &shards[0];
-    let (block, object, member) = first_of(shard, column)?;
-    let mut own = block.all_members().iter().filter(|member| column.has(shard, member));
+    let (block, object, member) = first_of(shard, names, column)?;
+    let mut own = block.all_members().iter().filter(|member| column.has(names, shard, member));
     let differ = u64::from(column.most) != u64::from(member.size) || !own.all(|other| other.size == member.size);
     let array = arrays::npy_at(source, &object, member.start(), member.end()).await;
     let array = array

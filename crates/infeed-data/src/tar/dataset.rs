@@ -20,7 +20,7 @@ use infeed_store::{Object, Source};
 use smallvec::SmallVec;
 
 use super::{
-    columns::{Column, MemberField, columns_of, field_of, look_at_labels, look_at_numbers},
+    columns::{Column, FieldNames, MemberField, columns_of, look_at_labels, look_at_numbers},
     header::{self, BLOCK},
     index::{Blob, Entry, SAMPLES, Shape},
     samples::{Member, Samples},
@@ -95,11 +95,14 @@ impl TarDataset {
                 .at_object(source.url())
                 .with_hint("members are called KEY.EXTENSION, such as 000017.jpg"));
         }
-        let mut columns = columns_of(source, &shards, options)?;
+        let names = FieldNames::of(&shards);
+        let mut columns = columns_of(source, &shards, &names, options)?;
         for column in &mut columns {
             match column.kind {
-                MemberField::Numbers => look_at_numbers(source, &shards, column).await?,
-                MemberField::Image if options.is_mask(&column.name) => look_at_labels(source, &shards, column).await?,
+                MemberField::Numbers => look_at_numbers(source, &shards, &names, column).await?,
+                MemberField::Image if options.is_mask(&column.name) => {
+                    look_at_labels(source, &shards, &names, column).await?
+                }
                 _ => {}
             }
         }
@@ -127,7 +130,7 @@ impl TarDataset {
         let sizes = sizes_of(&shards, &columns);
         let columns_of = |shape: &Shape| -> Columns {
             let column = |extension: &String| {
-                let (name, _) = field_of(extension);
+                let (name, _) = names.field(extension);
                 columns.iter().position(|column| column.name == name).map(|at| at as u8)
             };
             shape.extensions.iter().map(column).collect()
