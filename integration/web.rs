@@ -151,8 +151,9 @@ fn escapes_and_queries_of_urls_are_asked_for_as_they_are_given() {
 
     // An API that takes the object's name as one part of the path.
     let object = Bytes::from(pack(&samples(0, 10)));
-    let api = Web::start(move |request| match &*request.path {
-        "/v0/b/x/o/shards%2Fa%20b.tar" => Answer::file(request, &object),
+    let api = Web::start(move |request| match (&*request.method, &*request.path) {
+        ("GET" | "HEAD", "/v0/b/x/o/shards%2Fa%20b.tar") => Answer::file(request, &object),
+        ("PROPFIND", _) => Answer::new(405, ""),
         _ => Answer::new(404, ""),
     });
     for escaped in ["shards%2Fa%20b.tar", "shards%2fa%20b.tar?alt=media"] {

@@ -16,13 +16,12 @@ use infeed_store::{Object, Source};
 use super::{
     read::{FileArray, arrays_of},
     splits::{listed, split_of},
-    stem,
 };
 use crate::{
     format::OpenOptions,
     labels::{FolderLabels, classes_of},
-    layout,
-    names::looks_like_mask,
+    layout::{self, stem},
+    names::{base, looks_like_mask},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
 };
@@ -57,7 +56,7 @@ enum Place {
 /// An error if files are named like the images and masks of the same records, or like splits.
 fn are_records(names: &[&str]) -> Result<()> {
     let each = format!("if each file is a record, set {}", FORMAT.to("arrays"));
-    let is_mask = |name: &&str| looks_like_mask(stem(name)) || stem(name).eq_ignore_ascii_case("y");
+    let is_mask = |name: &&str| looks_like_mask(stem(base(name))) || stem(base(name)).eq_ignore_ascii_case("y");
     if let (Some(mask), Some(other)) =
         (names.iter().find(|name| is_mask(name)), names.iter().find(|name| !is_mask(name)))
     {
@@ -68,7 +67,7 @@ fn are_records(names: &[&str]) -> Result<()> {
         )));
     }
     let splits: Option<BTreeSet<String>> =
-        names.iter().map(|name| Some(split_of(stem(name))?.0.to_ascii_lowercase())).collect();
+        names.iter().map(|name| Some(split_of(stem(base(name)))?.0.to_ascii_lowercase())).collect();
     match splits {
         Some(splits) if splits.len() > 1 => {
             let splits = splits.into_iter().collect::<Vec<_>>().join(", ");

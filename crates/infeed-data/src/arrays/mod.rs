@@ -41,6 +41,7 @@ use self::{
 };
 use crate::{
     format::{Format, OpenOption, OpenOptions},
+    layout::stem,
     names::{base, ends_with, is_image},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value, index},
@@ -158,11 +159,6 @@ impl RowRead {
     }
 }
 
-fn stem(name: &str) -> &str {
-    let base = base(name);
-    base.rfind('.').map_or(base, |dot| &base[..dot])
-}
-
 /// Name, array, and its compression if it has one.
 type Chosen = (String, Array, Option<Deflated>);
 
@@ -227,7 +223,7 @@ impl Columns {
         } else if ends_with(&object.name, ".safetensors") {
             safetensors(source, object).await
         } else {
-            let name = match stem(&object.name) {
+            let name = match stem(base(&object.name)) {
                 "" => "array".to_owned(),
                 name => name.to_owned(),
             };
