@@ -1,6 +1,6 @@
 //! What a machine refuses is an error that says so: no abort, no panic, no hang.
 
-use std::fs;
+use std::{fs, path::Path, process::Output};
 
 use crate::{
     command::{BINARY, infeed, ok, program, text},
@@ -77,4 +77,68 @@ fn a_record_larger_than_memory_is_an_error_of_inspect_and_no_abort() {
     assert!(told.contains("records") && told.contains("small.npy"), "what there is is told all the same: {told}");
     assert!(said.contains("error: fetch: no memory to read 307200000128 bytes"), "{said}");
     assert!(said.contains("big.npy") && said.contains("; "), "{said}");
+}
+
+/// A limit of the size of files stands for a disk that fills up while a file is written. Without a handler, its signal
+/// ends the process there, as `kill -9` does.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_index_that_cannot_be_written_whole_is_none() {
+    // 20,000 samples have an index of some 130 KB; smaller ones are not kept.
+    let dir = tempfile::tempdir().unwrap();
+    let [tars, kept] = ["tars", "kept"].map(|name| dir.path().join(name));
+    fs::create_dir(&tars).unwrap();
+    let mut tar = tar::Builder::new(fs::File::create(tars.join("a.tar")).unwrap());
+    for i in 0..20_400 {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(1);
+        tar.append_data(&mut header, format!("{i:06}.cls"), &b"7"[..]).unwrap();
+    }
+    tar.into_inner().unwrap();
+
+    let limited = |script: &str, args: &[&str]| {
+        let mut command = program("sh");
+        command.args(["-c", script, BINARY]).args(args).arg(&tars).env("INFEED_MANIFEST_DIR", &kept);
+        end_of(piped(&mut command), script)
+    };
+    let (full, killed) = (r#"trap "" XFSZ; ulimit -f 64; exec "$0" "$@""#, r#"ulimit -f 64; exec "$0" "$@""#);
+    let indexes = |folder: &Path, ending: &str| -> Vec<Vec<u8>> {
+        let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
+        let files = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == ending));
+        files.map(|path| fs::read(path).unwrap()).collect()
+    };
+    let inspect = |script: &str| limited(script, &["inspect"]);
+    let counted = |output: &Output| {
+        assert!(text(&output.stdout).contains("20,400"), "{}{}", text(&output.stdout), text(&output.stderr));
+    };
+
+    // What an opening keeps elsewhere.
+    let output = inspect(full);
+    counted(&output);
+    assert!(text(&output.stderr).contains("warning: nothing is kept"), "{}", text(&output.stderr));
+    assert!(inspect(killed).status.code().is_none(), "the limit ends it");
+    assert!(indexes(&kept, "shards").is_empty());
+    counted(&inspect(r#"exec "$0" "$@""#));
+    let [whole] = &indexes(&kept, "shards")[..] else { panic!("one index is kept") };
+    counted(&inspect(killed));
+    assert_eq!(indexes(&kept, "shards"), [whole.clone()], "what is kept is not written again");
+
+    // What is written next to the tars.
+    let index = |script: &str| limited(script, &["index"]);
+    fs::remove_dir_all(&kept).unwrap();
+    let output = index(full);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("shards.infeed): File too large"), "{}", text(&output.stderr));
+    assert!(index(killed).status.code().is_none());
+    assert!(indexes(&tars, "infeed").is_empty());
+    assert!(index(r#"exec "$0" "$@""#).status.success());
+    let old = indexes(&tars, "infeed");
+    assert_eq!(old.len(), 1);
+    // Two of the samples are gone: the old index no longer fits, and stays where no new one can be written.
+    let file = fs::File::options().write(true).open(tars.join("a.tar")).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 1024 - 2 * 1024).unwrap();
+    assert!(index(killed).status.code().is_none());
+    assert_eq!(indexes(&tars, "infeed"), old);
+    let output = inspect(r#"exec "$0" "$@""#);
+    assert!(text(&output.stdout).contains("20,398"), "{}{}", text(&output.stdout), text(&output.stderr));
 }

@@ -10,18 +10,19 @@ use infeed_core::{
     },
     fingerprint::Fingerprint,
     random::SampleRng,
+    types::DType,
 };
 use infeed_store::{Object, Source};
 
 use super::{
-    read::{FileArray, arrays_of},
+    read::{FileArray, arrays_of, npy_at},
     splits::{listed, split_of},
 };
 use crate::{
     format::OpenOptions,
     labels::{FolderLabels, classes_of},
     layout::{self, stem},
-    names::{base, looks_like_mask},
+    names::{base, ends_with, looks_like_mask},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
 };
@@ -108,6 +109,17 @@ fn kinds(objects: &[Object], split: Option<&str>) -> Result<Option<Vec<(String, 
     Ok(Some(folders.into_iter().map(|(kind, files)| (kind, files.into_values().collect())).collect()))
 }
 
+/// Names, types and shapes of the arrays of a file. Of `.npy` only the header is read.
+async fn first_arrays(source: &Source, object: &Object) -> Result<Vec<(String, Result<(DType, Vec<usize>)>)>> {
+    if ends_with(&object.name, ".npy") {
+        let array = npy_at(source, object, 0, object.size).await;
+        return Ok(vec![(String::new(), array.map(|array| (array.dtype, array.shape)))]);
+    }
+    let file = object.extent(source).read().await?;
+    let arrays = arrays_of(&object.name, &file, &|_| true)?.into_iter();
+    Ok(arrays.map(|(name, array)| (name, array.map(|array| (array.dtype, array.shape)))).collect())
+}
+
 impl Files {
     /// Opens files of which each is a record, or, if the user did not name the format, `.npy` files of folders that name
     /// kinds.
@@ -153,9 +165,8 @@ impl Files {
         for (column, (field, objects)) in columns.iter().enumerate() {
             print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
             let near = |e: Error| e.at_object(source.display_name(&objects[0].name));
-            let first = objects[0].extent(source).read().await?;
-            for (name, array) in arrays_of(&objects[0].name, &first, &|_| true).map_err(near)? {
-                let array = match array {
+            for (name, array) in first_arrays(source, &objects[0]).await.map_err(near)? {
+                let (dtype, shape) = match array {
                     Ok(array) => array,
                     // `.npy` has no other array.
                     Err(error) if name.is_empty() => return Err(near(error)),
@@ -164,11 +175,10 @@ impl Files {
                         continue;
                     }
                 };
-                if array.shape.contains(&0) {
-                    let what = format!("the first array has no values: its shape is {:?}", array.shape);
-                    return Err(near(Error::config(what)));
+                if shape.contains(&0) {
+                    return Err(near(Error::config(format!("the first array has no values: its shape is {shape:?}"))));
                 }
-                let kind = FieldKind::Array { dtype: array.dtype, shape: array.shape };
+                let kind = FieldKind::Array { dtype, shape };
                 let of = if name.is_empty() { field.clone() } else { name.clone() };
                 fields.push((Field::new(of, kind), Place::Array { column, name }));
             }
