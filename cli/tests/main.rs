@@ -11,6 +11,7 @@ mod commands;
 mod compare;
 mod datasets;
 mod doctor;
+mod doubts;
 #[cfg(target_os = "linux")]
 mod gpu;
 #[cfg(target_os = "linux")]

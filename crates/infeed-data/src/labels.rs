@@ -1,7 +1,7 @@
 //! Labels from names of folders.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -74,12 +74,13 @@ pub(crate) fn classes_of(
     }
     if given.is_none() && layout::are_splits(found.iter().map(String::as_str)) {
         let splits = found.into_iter().collect::<Vec<_>>();
+        let first = splits.iter().find(|folder| layout::is_split(folder)).unwrap_or(&splits[0]);
         return Err(Error::config(format!("the folders {} hold splits, not images of a class", splits.join(", ")))
             .at_object(source.url())
             .with_hint(format!(
                 "open {}{}",
-                source.display_name(&format!("{}{}", layout::wrapper(names), splits[0])),
-                SPLIT.or_set(&splits[0])
+                source.display_name(&format!("{}{first}", layout::wrapper(names))),
+                SPLIT.or_set(first)
             )));
     }
     if let Some(kinds) = layout::no_classes(&found.iter().map(String::as_str).collect()).filter(|_| refuse_kinds) {
@@ -92,17 +93,21 @@ pub(crate) fn classes_of(
                     "to read its images without labels open {folder}; to take it for a class {as_classes}"
                 )));
         }
-        let masks = format!("{}/{{stem}}.png", kinds[kinds.len() - 1]);
-        return Err(at(format!(
-            "the folders {} are named like kinds of files and splits, not like classes",
-            kinds.join(", ")
-        ))
-        .with_hint(format!(
-            "tell masks by a pattern of their names, such as {}; or take the folders for classes: {as_classes}",
-            MASK_FILES.to(&masks),
-        )));
+        let pattern = match kinds.iter().find(|kind| layout::is_marks(kind)) {
+            Some(masks) => format!(", such as {}", MASK_FILES.to(&format!("{masks}/{{stem}}.png"))),
+            None => format!(" with {MASK_FILES}"),
+        };
+        let kinds = kinds.join(", ");
+        return Err(at(format!("the folders {kinds} are named like kinds of files and splits, not like classes"))
+            .with_hint(format!(
+                "tell masks by a pattern of their names{pattern}; or take the folders for classes: {as_classes}"
+            )));
+    }
+    if refuse_kinds {
+        no_marks_below(names, around, source)?;
     }
     result.is_doubtful |= are_images && given.is_none() && tell_marks(names, around, &found, source);
+    result.is_doubtful |= given.is_none() && warn_of_levels(names, around, &found, source);
     if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
         let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
         tracing::warn!(
@@ -124,6 +129,80 @@ pub(crate) fn classes_of(
     let labels = names.iter().map(|name| label(name).expect("each name has a folder that is a class")).collect();
     drop(index);
     Ok(FolderLabels { labels: Some(labels), classes: Some(classes), ..result })
+}
+
+/// An error if some of the images in class folders are in folders of masks below them: `a/images/1.png` and
+/// `a/masks/x.png`.
+fn no_marks_below(names: &[&str], around: usize, source: &Source) -> Result<()> {
+    let below = |name: &&str| name[around..].split_once('/').is_some_and(|(_, rest)| layout::is_mark(rest));
+    let Some(mask) = names.iter().copied().find(below) else { return Ok(()) };
+    let Some(image) = names.iter().copied().find(|name| !below(name)) else { return Ok(()) };
+    let what = format!("`{mask}` is in a folder of masks, but `{image}` and other images have no mask of their name");
+    Err(Error::config(what).at_object(source.url()).with_hint(format!(
+        "give the pattern of the masks' names with {MASK_FILES}, move them elsewhere, or take the folders for classes: {}",
+        FORMAT.to("folder")
+    )))
+}
+
+/// Warns of class folders that are rather splits, images of records, or folders around the classes. Returns whether it
+/// did.
+fn warn_of_levels(names: &[&str], around: usize, tops: &BTreeSet<String>, source: &Source) -> bool {
+    let url = source.url();
+    let mut is_doubtful = false;
+    let mut warn = |folders: String, what: String| {
+        tracing::warn!(url, folders, "{what}");
+        is_doubtful = true;
+    };
+    let splits: Vec<&str> = tops.iter().map(String::as_str).filter(|top| layout::may_be_split(top).is_some()).collect();
+    let words: BTreeSet<bool> = splits.iter().filter_map(|top| layout::may_be_split(top)).collect();
+    if words.len() > 1 {
+        warn(
+            splits.join(", "),
+            format!("folders that may be splits are taken for classes; {} reads one", SPLIT.to(splits[0])),
+        );
+    }
+    if let Some(images) = tops.iter().find(|top| tops.len() > 1 && layout::is_images(top)) {
+        warn(images.clone(), "a folder that is named like the images of all classes is taken for a class".to_owned());
+    }
+    if tops.len() > 1 && tops.iter().all(|top| layout::is_part(top)) {
+        let what = "folders that are named like parts of one set of images are taken for classes; if they are none, open \
+                    them one after another, or give a table of labels";
+        warn(tops.iter().take(3).cloned().collect::<Vec<_>>().join(", "), what.to_owned());
+    }
+    // The folders below the classes. Names are in order, so a pair is compared with the last one first.
+    let mut below: BTreeMap<&str, &str> = BTreeMap::new();
+    let (mut last, mut repeated, mut sibling) = (("", ""), None, None);
+    let mut all_below = true;
+    for name in names {
+        let mut folders = name[around..].splitn(3, '/');
+        let (Some(top), Some(second), Some(_)) = (folders.next(), folders.next(), folders.next()) else {
+            all_below = false;
+            continue;
+        };
+        if (top, second) == last {
+            continue;
+        }
+        last = (top, second);
+        if *below.entry(second).or_insert(top) != top {
+            repeated.get_or_insert(second);
+        }
+        if second != top && tops.contains(second) {
+            sibling.get_or_insert((top, second));
+        }
+    }
+    let splits: Vec<&str> = below.keys().copied().filter(|folder| layout::is_split(folder)).collect();
+    if splits.len() > 1 {
+        warn(splits.join(", "), "splits below the class folders are read together".to_owned());
+    } else if let Some((top, second)) = sibling {
+        warn(format!("{top}/{second}"), format!("a class folder contains one of the name of the class `{second}`"));
+    } else if let (Some(repeated), true, true) = (repeated, all_below, tops.len() > 1) {
+        let what = format!(
+            "the first folders are the classes, but all images are deeper, in folders of the same names, such as \
+             `{repeated}`: if these are the classes, open one of the first folders"
+        );
+        warn(tops.iter().take(3).cloned().collect::<Vec<_>>().join(", "), what);
+    }
+    is_doubtful
 }
 
 /// Warns of images that have the name of another. Returns whether it did.

@@ -125,10 +125,12 @@ pub(crate) fn is_split(word: &str) -> bool {
     SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word))
 }
 
-/// Whether these folders are splits: called so, or in the same way around such words (`seg_train` and `seg_test`,
+/// Whether these folders are splits: called so, at least one for training and one for something else, or in the same way around such words (`seg_train` and `seg_test`,
 /// `training_set` and `test_set`), perhaps with `unlabeled` and the like between them.
 pub(crate) fn are_splits<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> bool {
-    if tops.clone().all(is_split) {
+    let mut exact = tops.clone().filter(|top| is_split(top)).map(|top| may_be_split(top) == Some(true));
+    let both = exact.clone().any(|training| training) && exact.any(|training| !training);
+    if both || tops.clone().all(is_split) {
         return true;
     }
     // What is before and behind the word of a split in a name.
@@ -204,6 +206,40 @@ pub(crate) fn like_marks<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> Opt
 /// Whether a folder has a name that is usual for masks and labels.
 pub(crate) fn is_marks(folder: &str) -> bool {
     role(folder).0 == Some(Role::Marks)
+}
+
+/// Whether a folder has a name that is usual for the images of a dataset.
+pub(crate) fn is_images(folder: &str) -> bool {
+    const OTHERS: [&str; 4] = ["raw", "input", "camerargb", "originals"];
+    role(folder).0 == Some(Role::Images) || OTHERS.iter().any(|word| word.eq_ignore_ascii_case(folder))
+}
+
+/// Whether a folder is named like a part of a larger set: `images_001`, `part2`.
+pub(crate) fn is_part(folder: &str) -> bool {
+    const PARTS: [&str; 9] = ["part", "fold", "batch", "chunk", "shard", "archive", "folder", "images", "imgs"];
+    let word = folder.trim_end_matches(|c: char| c.is_ascii_digit());
+    let word = word.strip_suffix(BETWEEN).unwrap_or(word);
+    let word = word.rsplit(BETWEEN).next().unwrap_or(word);
+    word.len() < folder.len() && PARTS.iter().any(|part| part.eq_ignore_ascii_case(word))
+}
+
+/// Whether a folder may be a split of training (true) or another (false), by a word that begins like one: `trainA`,
+/// `train_mini`, `data_large-val`, `TestData`. Many words begin so: it is no proof.
+pub(crate) fn may_be_split(folder: &str) -> Option<bool> {
+    const SPLIT_WORDS: [(&str, bool); 5] =
+        [("train", true), ("test", false), ("valid", false), ("val", false), ("holdout", false)];
+    let of = |word: &str| {
+        let rest = |split: &str| {
+            word.get(..split.len()).filter(|w| w.eq_ignore_ascii_case(split)).map(|_| &word[split.len()..])
+        };
+        // `trains` and `value` are other words.
+        let ends = |rest: &str| {
+            let is_word = ["ing", "set", "data", "ation", "val"].iter().any(|more| more.eq_ignore_ascii_case(rest));
+            is_word || !rest.starts_with(|c: char| c.is_ascii_lowercase())
+        };
+        SPLIT_WORDS.iter().find(|(split, _)| rest(split).is_some_and(ends)).map(|(_, training)| *training)
+    };
+    folder.split(BETWEEN).find_map(of)
 }
 
 /// Whether a file is in a folder of masks or labels.
@@ -307,7 +343,8 @@ pub(crate) fn wrapper<'a>(names: &[&'a str]) -> &'a str {
     &first[..end]
 }
 
-/// The folder of a split: next to the images' classes, or below folders that are around all of them.
+/// The folder of a split: next to the images' classes, or below folders that are around all of them. If it contains
+/// only a folder of its own name, as archives are unpacked, that one.
 pub(crate) fn split_folder(names: &[&str], split: &str) -> String {
     let mut around = wrapper(names);
     let first = names.first().copied().unwrap_or_default();
@@ -323,7 +360,14 @@ pub(crate) fn split_folder(names: &[&str], split: &str) -> String {
             None => return format!("{start}{split}"),
         }
     }
-    format!("{around}{split}")
+    let mut folder = format!("{around}{split}");
+    loop {
+        let (all, inner) = (format!("{folder}/"), format!("{folder}/{split}/"));
+        if !names.iter().filter(|name| name.starts_with(&all)).all(|name| name.starts_with(&inner)) {
+            return folder;
+        }
+        folder = format!("{folder}/{split}");
+    }
 }
 
 /// The top folders of names, sorted, if all of them are named like kinds of files or splits, so that none is a class. A
@@ -356,11 +400,23 @@ pub(crate) fn may_be_left(top: &str) -> bool {
 
 /// Files that operating systems add to folders.
 pub(crate) fn is_left_by_system(name: &str) -> bool {
-    const FOLDERS: [&str; 6] = ["__MACOSX", "@eaDir", ".thumbnails", ".ipynb_checkpoints", ".Trashes", ".Trash"];
+    const FOLDERS: [&str; 11] = [
+        "__MACOSX",
+        "@eaDir",
+        ".thumbnails",
+        ".ipynb_checkpoints",
+        ".Trashes",
+        ".Trash",
+        "#recycle",
+        "$RECYCLE.BIN",
+        "System Volume Information",
+        "lost+found",
+        "_temporary",
+    ];
     let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
     // Tested for a million names: few begin with one of these letters.
     file.starts_with("._")
-        || folders.bytes().any(|b| matches!(b, b'.' | b'@' | b'_'))
+        || folders.bytes().any(|b| matches!(b, b'.' | b'@' | b'_' | b'#' | b'$' | b' ' | b'+'))
             && folders.split('/').any(|part| FOLDERS.contains(&part))
 }
 
@@ -381,7 +437,15 @@ mod tests {
 
     #[test]
     fn what_systems_leave_is_told_from_what_people_put_there() {
-        for name in ["._a.jpg", "x/._a.jpg", "__MACOSX/x/a.jpg", "x/@eaDir/a.jpg", ".thumbnails/a.png"] {
+        for name in [
+            "._a.jpg",
+            "x/._a.jpg",
+            "__MACOSX/x/a.jpg",
+            "x/@eaDir/a.jpg",
+            "lost+found/a.jpg",
+            "#recycle/a.jpg",
+            ".thumbnails/a.png",
+        ] {
             assert!(is_left_by_system(name), "{name}");
         }
         for name in ["a.jpg", ".a/b.jpg", "_x/a.jpg", "@x/a.jpg", "x_MACOSX/a.jpg", "a._b.jpg"] {

@@ -1,6 +1,6 @@
 //! Facts from the names of objects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
@@ -114,13 +114,28 @@ pub fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// `train` of `x/train-000017.tar`, of `imagenet-train-000017.tar` and `train00-123.tfrec`, and of
-/// `default/train/0000.parquet`.
+/// `train` of `x/train-000017.tar`, of `imagenet-train-000017.tar` and `train00-123.tfrec`, of
+/// `default/train/0000.parquet` and `split=train/part-0.parquet`.
 fn split_of(name: &str) -> Option<&str> {
     let (folders, base) = name.rsplit_once('/').unwrap_or(("", name));
     let of_base = base.split(['-', '_', '.']).map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()));
-    let mut words = of_base.chain(folders.rsplit('/'));
+    let mut words = of_base.chain(folders.rsplit('/').map(value_of));
     words.find(|word| SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word)))
+}
+
+/// `cat` of `label=cat`; other names are themselves.
+fn value_of(folder: &str) -> &str {
+    folder.split_once('=').map_or(folder, |(_, value)| value)
+}
+
+/// The set of a shard, its number and how many the set has: `train_sft`, 3, 24 of `data/train_sft-00003-of-00024.parquet`
+/// and of `train_sft-00003-of-00024-0123456789abcdef.parquet`.
+fn numbered(name: &str) -> Option<(&str, u64, u64)> {
+    let base = base(name);
+    let (before, behind) = base.rsplit_once("-of-")?;
+    let (set, number) = before.rsplit_once(['-', '.'])?;
+    let digits = behind.find(|c: char| !c.is_ascii_digit()).map_or(behind, |end| &behind[..end]);
+    Some((set, number.parse().ok()?, digits.parse().ok()?)).filter(|(set, ..)| !set.is_empty())
 }
 
 /// The shards of the requested split; without a split, all shards, which is an error if there are several splits.
@@ -133,31 +148,136 @@ pub fn of_split<'a>(
     what: &str,
     like: &str,
 ) -> Result<Vec<&'a Object>> {
+    let sets: Option<BTreeSet<&str>> = shards.iter().map(|o| numbered(&o.name).map(|(set, ..)| set)).collect();
+    // `test` and `testmini`, `train` and `unsupervised`.
+    let sets = sets.filter(|sets| sets.len() > 1 && sets.iter().any(|set| split_of(set).is_some()));
+    let several = sets.is_some();
     if let Some(split) = split {
-        shards.retain(|o| {
-            split_of(&o.name).is_some_and(|of| of.eq_ignore_ascii_case(split))
-                || o.name.split('/').any(|folder| folder == split)
-        });
+        let is_whole = |o: &&Object| {
+            numbered(&o.name).is_some_and(|(set, ..)| set == split)
+                || parent(&o.name).split('/').any(|folder| folder == split || value_of(folder) == split)
+        };
+        let is_of = |o: &&Object| split_of(&o.name).is_some_and(|of| of.eq_ignore_ascii_case(split));
+        let there: BTreeSet<&str> = match sets {
+            Some(sets) => sets,
+            None => shards.iter().filter_map(|o| split_of(&o.name)).collect(),
+        };
+        // A set of this very name, rather than all whose names contain it.
+        match shards.iter().any(is_whole) {
+            true => shards.retain(is_whole),
+            false => shards.retain(is_of),
+        }
+        let of: BTreeSet<&str> = shards.iter().filter_map(|o| numbered(&o.name).map(|(set, ..)| set)).collect();
+        if of.len() > 1 && several && of.iter().all(|set| *set != split) {
+            let first = of.first().copied().unwrap_or_default();
+            return Err(Error::config(format!("the split `{split}` may be {}", listed(&of)))
+                .at_object(source.url())
+                .with_hint(format!("choose one: {}", SPLIT.to(first))));
+        }
         if shards.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, format!("no {what} of the split `{split}`"))
+            let there = match there.is_empty() {
+                true => String::new(),
+                false => format!("; there are {}", listed(&there)),
+            };
+            return Err(Error::new(ErrorKind::NotFound, format!("no {what} of the split `{split}`{there}"))
                 .at_object(source.url())
                 .with_hint(format!("they are named SPLIT{like}, or are in a folder SPLIT")));
         }
+        warn_of_shards(source, &shards);
         return Ok(shards);
     }
-    let splits: BTreeSet<&str> = shards.iter().filter_map(|o| split_of(&o.name)).collect();
+    let known: BTreeSet<&str> = shards.iter().filter_map(|o| split_of(&o.name)).collect();
+    let splits = sets.unwrap_or(known);
     if splits.len() > 1 {
-        let names: Vec<_> = splits.into_iter().collect();
-        return Err(Error::config(format!("{what} of several splits: {}", names.join(", ")))
+        let first = splits.first().copied().unwrap_or_default();
+        return Err(Error::config(format!("{what} of several splits: {}", listed(&splits)))
             .at_object(source.url())
-            .with_hint(format!("open the files of only one, such as {0}{like}{1}", names[0], SPLIT.or_set(names[0]))));
+            .with_hint(format!("open the files of only one, such as {first}{like}{}", SPLIT.or_set(first))));
     }
+    if let Some(other) = shards.iter().find(|o| split_of(&o.name).is_none())
+        && let Some(split) = splits.first()
+    {
+        let (url, other) = (source.url(), &other.name);
+        tracing::warn!(
+            url,
+            split,
+            other,
+            "{what} of a split and others are read together; {} chooses",
+            SPLIT.to(split)
+        );
+    }
+    warn_of_shards(source, &shards);
     Ok(shards)
+}
+
+fn listed(names: &BTreeSet<&str>) -> String {
+    names.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+/// Warns if shards of a set are missing, if names of folders have values that are not read, and if shards of one name
+/// are in several folders.
+fn warn_of_shards(source: &Source, shards: &[&Object]) {
+    let url = source.url();
+    let mut sets: BTreeMap<(&str, &str, u64), BTreeSet<u64>> = BTreeMap::new();
+    let mut folders: BTreeMap<&str, &str> = BTreeMap::new();
+    for name in shards.iter().map(|o| o.name.as_ref()) {
+        if let Some((set, number, count)) = numbered(name) {
+            sets.entry((parent(name), set, count)).or_default().insert(number);
+            let first = *folders.entry(base(name)).or_insert(parent(name));
+            if first != parent(name) && number == 0 {
+                let folders = format!("{first}, {}", parent(name));
+                tracing::warn!(
+                    url,
+                    folders,
+                    "shards of one name in several folders are read together; open one folder"
+                );
+            }
+        }
+    }
+    for ((_, set, count), there) in sets {
+        if (there.len() as u64) < count {
+            let have = there.len();
+            tracing::warn!(url, set, "{have} of the {count} shards that their names count are there");
+        }
+    }
+    let value = |o: &&Object| parent(&o.name).split('/').find(|f| f.contains('=')).map(str::to_owned);
+    if let Some(folder) = shards.iter().find_map(value).filter(|folder| split_of(&format!("{folder}/x")).is_none()) {
+        tracing::warn!(url, folder, "values in names of folders are no fields: only what the files hold is read");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_of_a_split_are_those_of_its_own_name() {
+        let source = Source::from_store(Source::memory("of_split"), "".into(), "memory://of_split");
+        let of = |names: &[&str], split: Option<&str>| -> Result<Vec<String>> {
+            let objects: Vec<Object> = names.iter().map(|name| Object::new(*name, 1)).collect();
+            let found = of_split(&source, objects.iter().collect(), split, "shards", "-000.tar")?;
+            Ok(found.iter().map(|o| o.name.to_string()).collect())
+        };
+        let [mini, test] = ["data/testmini-00000-of-00001.parquet", "data/test-00000-of-00001-0a1b.parquet"];
+        let several = of(&[mini, test], None).unwrap_err().to_string();
+        assert!(several.contains("several splits: test, testmini"), "{several}");
+        assert_eq!(of(&[mini, test], Some("testmini")).unwrap(), [mini]);
+        assert_eq!(of(&[mini, test], Some("test")).unwrap(), [test]);
+        let tuning = ["train_sft-00000-of-00001.parquet", "train_gen-00000-of-00001.parquet"];
+        assert!(of(&tuning, None).is_err());
+        assert_eq!(of(&tuning, Some("train_sft")).unwrap(), [tuning[0]]);
+        let either = of(&tuning, Some("train")).unwrap_err().to_string();
+        assert!(either.contains("`train` may be train_gen, train_sft"), "{either}");
+        let named = ["c4-train.00000-of-00002.tar", "c4-validation.00000-of-00001.tar"];
+        assert_eq!(of(&named, Some("train")).unwrap(), [named[0]]);
+        let missing = of(&[mini, test], Some("val")).unwrap_err().to_string();
+        assert!(missing.contains("no shards of the split `val`; there are test, testmini"), "{missing}");
+        // Sets that are no splits are one dataset.
+        assert_eq!(of(&["cats-00000-of-00001.tar", "dogs-00000-of-00001.tar"], None).unwrap().len(), 2);
+        let folders = ["split=train/part-0.parquet", "split=test/part-0.parquet"];
+        assert!(of(&folders, None).is_err());
+        assert_eq!(of(&folders, Some("train")).unwrap(), [folders[0]]);
+    }
 
     #[test]
     fn masks_are_told_by_their_names_and_photographs_are_none() {

@@ -191,6 +191,12 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
             Error::new(ErrorKind::NotFound, what).with_hint("write the pattern to match the names of the masks")
         );
     }
+    // Masks of other kinds, unless nothing else is there.
+    let is_image = |(_, name): &(u32, &str)| !matches!(of_folders(parent(name)).0, Some(Role::Marks | Role::Kind));
+    if images.iter().any(is_image) {
+        let others: Vec<(u32, &str)> = images.extract_if(.., |image| !is_image(image)).collect();
+        sides.others.extend(others.iter().map(|(at, _)| *at));
+    }
     // {stem} need not contain all folders above the image.
     let known: BTreeSet<&str> = sides.masks.iter().map(|(_, stem)| stem.as_str()).collect();
     for (at, name) in images {
@@ -301,6 +307,9 @@ mod tests {
         let deep = ["in/x/a.jpg", "in/y/a.jpg", "m/x/a.png", "m/y/a.png"];
         let names: Vec<_> = sides_by(&deep, "m/{stem}.png").unwrap().images;
         assert_eq!(names, [(0, "x/a.jpg".to_owned()), (1, "y/a.jpg".to_owned())]);
+        let voc = ["JPEGImages/a.jpg", "SegmentationClass/a.png", "SegmentationObject/a.png"];
+        let sides = sides_by(&voc, "SegmentationClass/{stem}.png").unwrap();
+        assert_eq!((sides.images.len(), sides.masks.len(), &sides.others[..]), (1, 1, &[2][..]));
         let says = |names: &[&str], pattern: &str| sides_by(names, pattern).unwrap_err().to_string();
         assert!(says(&["a.jpg"], "masks/a.png").contains("no {stem}"));
         assert!(says(&["a.jpg"], "masks/{stem}.png").contains("none of 1 images fits"));

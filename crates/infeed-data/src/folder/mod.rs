@@ -13,7 +13,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::{
     Error, ErrorKind, Result,
-    setting::{CLASSES, LABEL_COLUMN, LABELS, LABELS_ONLY},
+    setting::{CLASSES, LABEL_COLUMN, LABELS, LABELS_ONLY, MASK_FILES, SPLIT},
 };
 use infeed_store::{Beside, KeptFiles, Object, Source};
 
@@ -137,6 +137,13 @@ impl Format for Folder {
             };
             drop(known);
             let mut is_doubtful = false;
+            if labels.is_some() && options.split.is_none() {
+                let listed: Vec<&str> = match &kept {
+                    Some(kept) => kept.iter().map(|image| names[*image]).collect(),
+                    None => names.clone(),
+                };
+                warn_of_splits(&source, &listed);
+            }
             let (labels, classes) = match labels {
                 Some(labels) => labels,
                 // Names of split folders are not labels if a table describes the images.
@@ -185,6 +192,22 @@ impl Format for Folder {
             Ok(Arc::new(dataset) as Arc<dyn Dataset>)
         }
         .boxed()
+    }
+}
+
+/// Warns if the images that a table of labels lists are of several splits.
+fn warn_of_splits(source: &Source, names: &[&str]) {
+    let around = layout::wrapper(names).len();
+    let tops: BTreeSet<&str> = names.iter().filter_map(|name| Some(name[around..].split_once('/')?.0)).collect();
+    let split = tops.iter().find(|top| layout::is_split(top)).filter(|_| tops.len() > 1);
+    if let Some(split) = split.filter(|_| layout::are_splits(tops.iter().copied())) {
+        let (url, splits) = (source.url(), tops.iter().copied().collect::<Vec<_>>().join(", "));
+        tracing::warn!(
+            url,
+            splits,
+            "images of several splits have labels and are read together; {} reads one",
+            SPLIT.to(split)
+        );
     }
 }
 
@@ -291,6 +314,24 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
         && let Some((_, object)) = metadata.take()
     {
         tracing::warn!(object, "a table of images with masks is not read; add a column `mask_file_name` to it");
+    }
+    if let Some(split) = &options.split {
+        let is_of = |key: &str| parent(key).split('/').any(|folder| folder.eq_ignore_ascii_case(split));
+        // The test images of many competitions have none.
+        if options.mask_files.is_none()
+            && sides.as_ref().is_some_and(|sides| !sides.masks.iter().any(|(_, key)| is_of(key)))
+        {
+            tracing::warn!(url = source.url(), split, "the images of the split are read without masks: they have none");
+            sides = None;
+        }
+        let mask = || names.iter().find(|name| layout::is_mark(name) && is_of(&key(name)));
+        if sides.is_none()
+            && metadata.is_none()
+            && let Some(mask) = mask()
+        {
+            let help = format!("if these are masks, give the pattern of their names with {MASK_FILES}");
+            tracing::warn!(mask, "images in a folder of masks are left out, because no image has their name; {help}");
+        }
     }
     let (source, objects) = match &split {
         Some(folder) if sides.is_none() => {

@@ -2,7 +2,10 @@
 
 use std::{cmp::Reverse, collections::HashSet};
 
-use infeed_core::error::{Error, Result, setting::LABEL_COLUMN};
+use infeed_core::error::{
+    Error, Result,
+    setting::{LABEL_COLUMN, LABELS_ONLY},
+};
 
 use super::{
     names::{Names, WAYS, is_image_like},
@@ -83,7 +86,9 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
         Head::None => None,
         Head::Unknown => {
             let row = first_row.unwrap_or_default();
-            let header = wanted.is_some_and(|wanted| row.iter().any(|name| name.trim() == wanted))
+            // A number may as well be a cell.
+            let named = wanted.filter(|wanted| !is_number(wanted));
+            let header = named.is_some_and(|wanted| row.iter().any(|name| name.trim() == wanted))
                 || is_header(&all, &row, file, hits, names);
             header.then_some(row)
         }
@@ -93,7 +98,35 @@ pub(super) fn understand(mut all: Rows, names: &Names<'_>, wanted: Option<&str>)
         all.rows.retain(|row| !row.iter().eq(head.iter().map(String::as_str)));
     }
     let label = label_column(&all, head.as_deref(), file, wanted)?;
+    if let Some(head) = &head {
+        tell_unused(head, &label);
+    }
     entries(&all, file, label)
+}
+
+/// Warns of columns whose names say that a table is more than files and labels.
+fn tell_unused(head: &[String], label: &Label) {
+    const SPLIT: [&str; 10] =
+        ["split", "subset", "set", "fold", "phase", "partition", "usage", "isvalid", "istest", "istrain"];
+    const BOXES: [&str; 6] = ["bbox", "boxes", "boundingbox", "xmin", "x1", "roix1"];
+    let chosen = |c: usize| matches!(label, Label::In(column) if *column == c);
+    let named = |words: &[&str]| {
+        let is = |name: &str| {
+            let name = name.to_ascii_lowercase().replace(['_', '-', '.', ' '], "");
+            words.contains(&&*name)
+        };
+        head.iter().enumerate().find(|(c, name)| !chosen(*c) && is(name)).map(|(_, name)| name.as_str())
+    };
+    if let Some(column) = named(&SPLIT) {
+        tracing::warn!(
+            column,
+            "a column that may be the split of each image is not used; keep the lines of one split in the table, and set {}",
+            LABELS_ONLY.to("")
+        );
+    }
+    if let Some(column) = named(&BOXES) {
+        tracing::warn!(column, "a column that may be boxes is not used: only the labels of the table are read");
+    }
 }
 
 fn too_few(all: &Rows, row: usize) -> Error {
@@ -184,9 +217,12 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
     let name = |c: usize| head.and_then(|head| head.get(c)).map_or("", |name| name.trim());
     if let Some(wanted) = wanted {
         let Some(head) = head else {
-            let what = format!("there is no column `{wanted}`: the table has no header");
-            return Err(Error::config(what)
-                .with_hint("keep only the columns file and label, or name the columns in a first line"));
+            let widest = (0..all.rows.len()).map(|row| all.filled(row)).max().unwrap_or(0);
+            let column = wanted.parse::<usize>().ok().filter(|c| *c < widest && *c != file);
+            return column.map(Label::In).ok_or_else(|| {
+                let what = format!("there is no column `{wanted}`: the table has no header");
+                Error::config(what).with_hint(format!("give the number of a column, from 0 to {}", widest.max(1) - 1))
+            });
         };
         let found = head.iter().position(|name| name.trim() == wanted);
         return found.map(Label::In).ok_or_else(|| {
@@ -242,8 +278,10 @@ fn label_column(all: &Rows, head: Option<&[String]>, file: usize, wanted: Option
             Some(_) => several(all, &others, |c| name(c).to_owned()),
             None => {
                 let what = format!("the table has {count} columns and no header");
-                Err(no_table(what)
-                    .with_hint("keep only the columns file and label, or name the columns in a first line"))
+                Err(no_table(what).with_hint(format!(
+                    "set {}, the number of a column from 0, or keep only the columns file and label",
+                    LABEL_COLUMN.to(&others[0].to_string())
+                )))
             }
         },
     }

@@ -4,7 +4,10 @@ use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
 
 use infeed_core::error::{Error, Result};
 
-use crate::names::{base, ends_with, is_image, is_unread_image, other_spellings};
+use crate::{
+    layout,
+    names::{base, ends_with, is_image, is_unread_image, other_spellings, parent},
+};
 
 /// At most this many folders are compared, which limits the time per name.
 const DEEPEST: usize = 64;
@@ -28,6 +31,11 @@ fn number(stem: &str) -> Option<(&str, &str)> {
     let digits = name.trim_start_matches('0');
     let all = !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
     all.then_some((folder, if digits.is_empty() { "0" } else { digits }))
+}
+
+/// The word of a split's name without a year: `train` of `Train2017`.
+fn split_word(folder: &str) -> String {
+    folder.trim_end_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase()
 }
 
 /// How folders in the table's names relate to those of the dataset; the same for a whole table.
@@ -130,6 +138,8 @@ pub(crate) struct Names<'a> {
     names: &'a [&'a str],
     /// The folders of the dataset's place, the last first: each with those after it, and a `/`.
     places: Vec<String>,
+    /// The split that the place is of, by its folders.
+    split: Option<String>,
     whole: OnceCell<Index<'a>>,
     ends: OnceCell<Index<'a>>,
 }
@@ -140,7 +150,8 @@ impl<'a> Names<'a> {
         let path = url.split_once("://").map_or(url, |(_, path)| path).trim_end_matches('/');
         let places = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
         let places = places.map(|at| format!("{}/", &path[at..])).filter(|place| place.len() > 1);
-        Self { names, places: places.take(DEEPEST).collect(), whole: OnceCell::new(), ends: OnceCell::new() }
+        let split = path.rsplit('/').find(|folder| layout::is_split(folder)).map(split_word);
+        Self { names, places: places.take(DEEPEST).collect(), split, whole: OnceCell::new(), ends: OnceCell::new() }
     }
 
     fn whole(&self) -> &Index<'a> {
@@ -189,6 +200,12 @@ impl<'a> Names<'a> {
                 ends.find(&name)
             }
             FolderMatch::Elsewhere => {
+                // Files of two splits may have the same names.
+                let is_of = |folder: &str| self.split.as_ref().is_none_or(|split| split_word(folder) == *split);
+                let mut splits = parent(&name).split('/').filter(|folder| layout::is_split(folder)).peekable();
+                if splits.peek().is_some() && !splits.any(is_of) {
+                    return None;
+                }
                 let ends = name.match_indices('/').take(DEEPEST).map(|(at, _)| &name[at + 1..]);
                 ends.filter_map(|end| whole.find(end)).next()
             }

@@ -16,7 +16,7 @@ use super::{
     rows::{Entry, is_missing, is_number, number},
     text,
 };
-use crate::labels::index_of;
+use crate::{labels::index_of, names::is_image};
 
 /// So many images are hardly all of different classes.
 const MANY: usize = 16;
@@ -135,6 +135,14 @@ impl Table {
                 "several labels of an image are not read; write a fraction with a point; for names that are numbers, set {CLASSES}"
             )));
         }
+        let listed = self.entries.iter().find(|entry| is_list(&entry.label));
+        if let Some(Entry { file, label }) = listed {
+            let what = format!("the label `{label}` of `{file}` is several labels, or the name of a file");
+            return Err(Error::new(ErrorKind::Unsupported, what).with_hint(format!(
+                "if it is a class, set {CLASSES} with all names; to read texts as they are, call the table \
+                 metadata.csv, put it next to the images, and call its column of files file_name"
+            )));
+        }
         let names: BTreeSet<&str> = self.labels().collect();
         if names.len() == self.entries.len() && names.len() >= MANY {
             let first = self.entries[0].label.as_str();
@@ -154,6 +162,11 @@ impl Table {
         }
         Ok(names)
     }
+}
+
+/// Whether a cell holds several labels (`cat|dog`, `[1, 2]`), or names a mask instead of a class.
+fn is_list(label: &str) -> bool {
+    label.contains(['|', ';']) || label.starts_with('[') && label.ends_with(']') || is_image(label)
 }
 
 /// The labels in a cell that holds several.

@@ -100,6 +100,10 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
         ("file,label\n1.jpg,dog\nfile,label\n2.jpg,cat", "1 0 of cat dog"),
         ("image_id,label\n2,1\n1,2\n", "2 1"),
         ("label,image_id\n2,1\n1,2\n", "2 1"),
+        // As spreadsheets write the separator.
+        ("sep=;\nfile;label\n1.jpg;dog\n2.jpg;cat", "1 0 of cat dog"),
+        // Names of classes with blanks.
+        ("1 Boeing 717\n2 Airbus A 300\n", "1 0 of Airbus A 300 Boeing 717"),
         ("image,MEL,NV,BCC\n2,0.0,0.0,1.0\n1,0.0,1.0,0.0", "1 2 of MEL NV BCC"),
     ] {
         assert_eq!(told(&names, text), want, "{text:?}");
@@ -109,7 +113,14 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
             "image,dx,age\n1,nv,40\n2,mel,50",
             "which column holds the labels? The table has dx, age; set label_column(\"dx\")",
         ),
-        ("1.jpg,3,4\n2.jpg,5,6", "the table has 3 columns and no header; keep only the columns file and label"),
+        (
+            "1.jpg,3,4\n2.jpg,5,6",
+            "the table has 3 columns and no header; set label_column(\"1\"), the number of a column",
+        ),
+        ("1.jpg,a|b\n2.jpg,a", "the label `a|b` of `1.jpg` is several labels"),
+        ("1.jpg\ta;b\n2.jpg\ta", "the label `a;b`"),
+        ("1.jpg,\"[1, 2]\"\n2.jpg,[1]", "the label `[1, 2]`"),
+        ("1.jpg m/1.png\n2.jpg m/2.png", "the label `m/1.png` of `1.jpg` is several labels, or the name of a file"),
         ("0\t1\t0\t1.jpg\n1\t0\t1\t2.jpg\n", "the table has 4 columns and no header"),
         ("image,a,b\n1,1,1\n2,0,1", "line 2 has 2 classes set instead of one"),
         ("1.jpg,3\n2.jpg,5,6", "line 2 has 3 columns, the first line 2"),
@@ -129,7 +140,9 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
     assert_eq!(column("image,dx,label\n1,nv,40\n2,mel,50", "dx"), "1 0 of mel nv");
     assert_eq!(column("dx,image\nnv,1\nmel,2", "dx"), "1 0 of mel nv");
     assert!(column("image,dx\n1,nv", "dz").contains("there is no column `dz`; there are image, dx"));
-    assert!(column("1.jpg,nv", "dx").contains("the table has no header"));
+    assert!(column("1.jpg,nv", "dx").contains("the table has no header; give the number of a column, from 0 to 1"));
+    assert_eq!(column("1.jpg,3,4\n2.jpg,5,6", "2"), "4 6");
+    assert_eq!(column("1 3 0 7\n2 5 1 8", "3"), "7 8");
 }
 
 #[test]
@@ -327,4 +340,16 @@ fn any_bytes_are_labels_or_an_error() {
         }
         let _ = of(&["a.png", "b/b.png", "c/007.png"], "s3://x//y", "x", &bytes, draws.chance(0.5));
     }
+}
+
+#[test]
+fn a_table_of_another_split_has_no_labels_of_this_one() {
+    let names = ["0.jpg", "1.jpg"];
+    let found = |url: &str, text: &str| tell(of(&names, url, "list", text.as_bytes(), false));
+    let val = "val/0.jpg,dog\nval/1.jpg,cat";
+    assert_eq!(found("/data/val", val), "1 0 of cat dog");
+    assert_eq!(found("/data/val2017", &val.replace("val/", "/elsewhere/Val/")), "1 0 of cat dog");
+    assert_eq!(found("/data/photos", val), "1 0 of cat dog");
+    let error = found("/data/train", val);
+    assert!(error.contains("none of 2 images is in the table: its first name is `val/0.jpg`"), "{error}");
 }

@@ -22,7 +22,9 @@ enum Between {
     LastBlanks,
     /// The first blanks of a line: a label, then a name that may have blanks.
     FirstBlanks,
-    /// Any blanks, if words that are numbers come before a name.
+    /// The first blanks of a line: a name, then a label that may have blanks.
+    NameFirst,
+    /// Any blanks, if words that are numbers come before or behind a name.
     AllBlanks,
 }
 
@@ -42,8 +44,13 @@ pub(super) fn parse(name: &str, bytes: &[u8], names: &Names<'_>) -> Result<Rows>
     }
     // A comment, unless names of images begin like one.
     let comments = !names.any(|name| crate::names::base(name).starts_with('#') || name.starts_with('#'));
-    let between = between(&text, comments, names);
-    rows(&text, between, comments)
+    // Spreadsheets write the separator into the first line.
+    let text = match text.split_once('\n') {
+        Some((first, rest)) if first.trim().len() == 5 && first.to_ascii_lowercase().starts_with("sep=") => rest,
+        _ => &text,
+    };
+    let between = between(text, comments, names);
+    rows(text, between, comments)
 }
 
 /// The text of a table: UTF-8, or UTF-16 with a byte order mark.
@@ -97,14 +104,17 @@ fn between(text: &str, comments: bool, names: &Names<'_>) -> Between {
         }
     }
     if first.iter().all(|line| line.contains([' ', '\t'])) {
-        // `0 3 a.png`, as MXNet lists them. Otherwise more than two words are a name with blanks.
-        let numbers =
-            |line: &&str| line.rsplit_once([' ', '\t']).is_some_and(|(head, _)| head.split_whitespace().all(is_number));
+        // `0 3 a.png`, as MXNet lists them, or `a.png 3 0`. Otherwise more than two words are a name with blanks.
+        let all_numbers = |words: &str| words.split_whitespace().all(is_number);
+        let numbers = |line: &&str| {
+            let before = line.rsplit_once([' ', '\t']).is_some_and(|(head, _)| all_numbers(head));
+            before || line.split_once([' ', '\t']).is_some_and(|(_, tail)| all_numbers(tail))
+        };
         let widths = widths(Between::AllBlanks);
         if even(&widths) && widths[0] > 2 && first.iter().skip(1).all(numbers) {
             candidates.push(Between::AllBlanks);
         }
-        candidates.extend([Between::LastBlanks, Between::FirstBlanks]);
+        candidates.extend([Between::LastBlanks, Between::FirstBlanks, Between::NameFirst]);
     }
     candidates.extend(uneven);
     let Some(default) = candidates.first().copied() else { return Between::Byte(b',') };
@@ -114,9 +124,13 @@ fn between(text: &str, comments: bool, names: &Names<'_>) -> Between {
     let named = |between: Between| {
         let Ok(found) = rows(&sample, between, comments) else { return 0 };
         let cells = |row: &'_ csv::StringRecord| -> Vec<String> {
-            // The first word is the label.
-            let skip = usize::from(between == Between::FirstBlanks);
-            row.iter().skip(skip).map(str::to_owned).collect()
+            // One of the two is the label.
+            let (from, to) = match between {
+                Between::FirstBlanks => (1, row.len()),
+                Between::NameFirst => (0, 1),
+                _ => (0, row.len()),
+            };
+            row.iter().take(to).skip(from).map(str::to_owned).collect()
         };
         names.count(found.rows.iter().flat_map(cells))
     };

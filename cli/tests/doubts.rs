@@ -1,0 +1,106 @@
+//! What may be meant in another way than it is read gets a warning that names it.
+
+use std::{fs, path::Path};
+
+use crate::command::{run, text};
+
+/// A tree of small images; `name: text` is another file.
+fn tree(dir: &Path, files: &[&str]) {
+    let mut png = std::io::Cursor::new(Vec::new());
+    image::RgbImage::new(8, 8).write_to(&mut png, image::ImageFormat::Png).unwrap();
+    for file in files {
+        let (name, content) = file.split_once(": ").map_or((*file, None), |(name, text)| (name, Some(text)));
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content.map_or(&png.get_ref()[..], str::as_bytes)).unwrap();
+    }
+}
+
+/// The lines of `inspect` that begin with this word.
+fn lines(files: &[&str], args: &[&str], word: &str) -> (Option<i32>, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path(), files);
+    let labels = dir.path().join("labels.csv").display().to_string();
+    let args: Vec<&str> = args.iter().map(|arg| if *arg == "LABELS" { &labels } else { *arg }).collect();
+    let output = run(&[&["inspect", dir.path().to_str().unwrap()], &args[..]].concat());
+    let said = text(&output.stderr);
+    (output.status.code(), said.lines().filter(|line| line.starts_with(word)).map(str::to_owned).collect())
+}
+
+#[test]
+fn folders_that_may_be_no_classes_are_named() {
+    let cases: [(&[&str], &[&str], &str); 12] = [
+        (&["trainA/1.png", "testA/1.png"], &[], "may be splits are taken for classes; --split testA reads one"),
+        (&["train_mini/a/1.png", "val/a/1.png"], &[], "may be splits"),
+        (&["A/train/1.png", "A/test/1.png", "B/train/1.png", "B/test/2.png"], &[], "splits below the class folders"),
+        (&["images/1.png", "vessel/1.png", "other/2.png"], &[], "named like the images of all classes"),
+        (&["images_001/1.png", "images_002/2.png"], &[], "named like parts of one set of images"),
+        (&["photo/cat/1.png", "sketch/cat/1.png"], &[], "open one of the first folders"),
+        (&["yes/1.png", "no/1.png", "scans/yes/1.png"], &[], "contains one of the name of the class `yes`"),
+        (
+            &["train/a.png", "train_labels/a_L.png", "val/b.png"],
+            &["--split", "train"],
+            "give the pattern of their names",
+        ),
+        (
+            &["train/1.png", "train_masks/1_mask.png", "test/2.png"],
+            &["--split", "test"],
+            "without masks: they have none",
+        ),
+        (
+            &["train/1.png", "val/1.png", "labels.csv: file,label\ntrain/1.png,1\nval/1.png,2\n"],
+            &["--labels", "LABELS"],
+            "images of several splits have labels and are read together",
+        ),
+        (
+            &["1.png", "labels.csv: file,label,split\n1.png,1,train\n"],
+            &["--labels", "LABELS"],
+            "the split of each image",
+        ),
+        (
+            &["1.png", "labels.csv: file,label,x_min\n1.png,1,3\n"],
+            &["--labels", "LABELS"],
+            "a column that may be boxes",
+        ),
+    ];
+    for (files, args, words) in cases {
+        let (code, warnings) = lines(files, args, "warning: ");
+        assert_eq!(code, Some(0), "{files:?}: {warnings:?}");
+        assert!(warnings.iter().any(|line| line.contains(words)), "{files:?}: {warnings:?}");
+    }
+}
+
+#[test]
+fn usual_classes_have_no_warning() {
+    let cases: [&[&str]; 9] = [
+        &["cat/1.png", "dog/1.png"],
+        &["0/1.png", "1/1.png", "2/1.png"],
+        &["c0/1.png", "c1/1.png"],
+        &["n01440764/1.png", "n01443537/1.png"],
+        &["training/1.png", "tram/1.png", "bus/1.png"],
+        &["trains/1.png", "valley/1.png", "testament/1.png"],
+        &["bottle/good/1.png", "cable/bent/1.png"],
+        &["run/video1/1.png", "jump/video2/1.png"],
+        &["001.Albatross/1.png", "002.Auklet/1.png"],
+    ];
+    for files in cases {
+        let (code, warnings) = lines(files, &[], "warning: ");
+        assert!(code == Some(0) && warnings.is_empty(), "{files:?}: {warnings:?}");
+    }
+}
+
+#[test]
+fn what_can_only_be_meant_in_another_way_is_refused() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["Train/0/1.png", "Test/0/1.png", "Meta/0.png"], "Meta, Test, Train hold splits"),
+        (
+            &["a/images/1.png", "a/masks/p.png", "b/images/2.png", "b/masks/q.png"],
+            "`a/masks/p.png` is in a folder of masks",
+        ),
+        (&["depth/0.png", "rgb/0.png"], "tell masks by a pattern of their names with --mask-files; or"),
+    ];
+    for (files, words) in cases {
+        let (code, errors) = lines(files, &[], "error: ");
+        assert!(code != Some(0) && errors.iter().any(|line| line.contains(words)), "{files:?}: {errors:?}");
+    }
+}
