@@ -104,3 +104,60 @@ fn what_can_only_be_meant_in_another_way_is_refused() {
         assert!(code != Some(0) && errors.iter().any(|line| line.contains(words)), "{files:?}: {errors:?}");
     }
 }
+
+/// A tar of these members, each with its type.
+fn tar_of(dir: &Path, members: &[(&str, tar::EntryType)]) {
+    let mut tar = tar::Builder::new(fs::File::create(dir.join("a.tar")).unwrap());
+    for (name, kind) in members {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(*kind);
+        let content = if kind.is_file() { &b"text"[..] } else { b"" };
+        header.set_size(content.len() as u64);
+        if !kind.is_file() {
+            header.set_link_name("0.txt").unwrap();
+        }
+        tar.append_data(&mut header, name, content).unwrap();
+    }
+    tar.into_inner().unwrap();
+}
+
+#[test]
+fn members_that_are_no_samples_of_their_own_are_named() {
+    let file = tar::EntryType::Regular;
+    let cases: [(&[(&str, tar::EntryType)], &str); 4] = [
+        (&[("0.txt", file), ("9.txt", tar::EntryType::Link)], "1 members are links without bytes of their own"),
+        (&[("0.txt", file), ("9.txt", tar::EntryType::Symlink)], "pack the tar without links"),
+        (&[("0.txt", file), ("0_mask.txt", file)], "the sample `0_mask` is named like a mask of another, such as `0`"),
+        (&[("images/0.txt", file), ("masks/0.txt", file)], "the sample `masks/0` is named like a mask"),
+    ];
+    for (members, words) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        tar_of(dir.path(), members);
+        fs::write(dir.path().join("b.tar.gz"), "packed").unwrap();
+        let said = text(&run(&["inspect", dir.path().to_str().unwrap()]).stderr);
+        for words in [words, "compressed tars next to the others are not read"] {
+            assert!(said.contains(words), "{members:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn shards_that_are_missing_or_of_other_sets_are_named() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["x-00000-of-00003.tar", "x-00002-of-00003.tar"], "2 of the 3 shards that their names count are there"),
+        (&["a/x-00000-of-00001.tar", "b/x-00000-of-00001.tar"], "shards of one name in several folders"),
+        (&["label=cat/0.tar", "label=dog/0.tar"], "values in names of folders are no fields"),
+        (&["0.tar", "val/0.tar"], "shards of a split and others are read together; --split val chooses"),
+    ];
+    for (names, words) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            let folder = dir.path().join(name).parent().unwrap().to_owned();
+            fs::create_dir_all(&folder).unwrap();
+            tar_of(&folder, &[("0.txt", tar::EntryType::Regular)]);
+            fs::rename(folder.join("a.tar"), dir.path().join(name)).unwrap();
+        }
+        let said = text(&run(&["inspect", dir.path().to_str().unwrap()]).stderr);
+        assert!(said.contains(words), "{names:?}: {said}");
+    }
+}

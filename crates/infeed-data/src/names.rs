@@ -149,8 +149,10 @@ pub fn of_split<'a>(
     like: &str,
 ) -> Result<Vec<&'a Object>> {
     let sets: Option<BTreeSet<&str>> = shards.iter().map(|o| numbered(&o.name).map(|(set, ..)| set)).collect();
-    // `test` and `testmini`, `train` and `unsupervised`.
-    let sets = sets.filter(|sets| sets.len() > 1 && sets.iter().any(|set| split_of(set).is_some()));
+    // `test` and `testmini`, `train` and `unsupervised`, `train_sft` and `train_gen`. Where the words of splits suffice
+    // (`d-train` and `d-val`), they are the names.
+    let words = |sets: &BTreeSet<&str>| sets.iter().filter_map(|set| split_of(set)).collect::<BTreeSet<_>>().len();
+    let sets = sets.filter(|sets| sets.len() > 1 && (1..sets.len()).contains(&words(sets)));
     let several = sets.is_some();
     if let Some(split) = split {
         let is_whole = |o: &&Object| {
@@ -270,6 +272,8 @@ mod tests {
         assert!(either.contains("`train` may be train_gen, train_sft"), "{either}");
         let named = ["c4-train.00000-of-00002.tar", "c4-validation.00000-of-00001.tar"];
         assert_eq!(of(&named, Some("train")).unwrap(), [named[0]]);
+        let both = of(&named, None).unwrap_err().to_string();
+        assert!(both.contains("several splits: train, validation"), "{both}");
         let missing = of(&[mini, test], Some("val")).unwrap_err().to_string();
         assert!(missing.contains("no shards of the split `val`; there are test, testmini"), "{missing}");
         // Sets that are no splits are one dataset.

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, FIELD},
+    },
     types::DType,
 };
 use infeed_store::{Object, Source};
@@ -18,7 +21,7 @@ use super::{
 use crate::arrays;
 use crate::{
     format::OpenOptions,
-    names,
+    names::{self, looks_like_mask},
     schema::{Field, FieldKind},
     sniff::depth_of,
 };
@@ -267,12 +270,13 @@ pub(super) async fn look_at_labels(
 
 /// Completes a column of numbers by the first sample: all samples have to have its type and shape. If members differ in
 /// size, the column is a list, and only the first axis may differ. The sizes of a block of samples and the largest of all
-/// are in the index; a list of which these are equal has to be declared.
+/// are in the index; a list of which these are equal has to be declared. `is_said`: whether the user set the kind.
 pub(super) async fn look_at_numbers(
     source: &Source,
     shards: &[Entry],
     names: &FieldNames,
     column: &mut Column,
+    is_said: bool,
 ) -> Result<()> {
     let shard = &shards[0];
     let (block, object, member) = first_of(shard, names, column)?;
@@ -287,6 +291,15 @@ pub(super) async fn look_at_numbers(
         return Err(Error::corrupt(format!("`{}` has the shape {:?}", column.name, array.shape)));
     }
     column.is_list = is_list && !array.shape.is_empty();
+    if looks_like_mask(&column.name) && array.shape.len() == 2 && !is_said {
+        let (url, field) = (source.url(), &column.name);
+        let help = FIELD.to_pair(field, "mask");
+        tracing::warn!(
+            url,
+            field,
+            "an array that is named like a mask does not move with its image; {help} makes it a mask"
+        );
+    }
     column.array = Some((array.dtype, array.shape));
     Ok(())
 }

@@ -29,7 +29,8 @@ use super::{
 use crate::arrays;
 use crate::{
     format::OpenOptions,
-    names::base,
+    layout,
+    names::{base, looks_like_mask},
     record::{Dataset, ReadPlan, Sample, Value},
     schema::{Field, Schema},
     sizes::{Histogram, Sizes},
@@ -82,6 +83,22 @@ struct Places<'a> {
     reads: SmallVec<[Range<u64>; 1]>,
 }
 
+/// Warns if some of the first samples may be masks of others, by their keys: `7` and `7_mask`, `images/7` and `masks/7`.
+fn warn_of_masks(source: &Source, shard: &Entry) -> Result<()> {
+    let block = shard.blob.block(0, &shard.shape)?;
+    let keys = || block.iter().map(|(key, _)| key);
+    let is_mask = |key: &&str| layout::is_mark(key) || looks_like_mask(base(key));
+    if let (Some(mask), Some(other)) = (keys().find(is_mask), keys().find(|key| !is_mask(key))) {
+        let object = source.display_name(&shard.name);
+        tracing::warn!(
+            object,
+            "the sample `{mask}` is named like a mask of another, such as `{other}`, and is a sample of its own; files of \
+             one sample have one name up to the first dot: 7.jpg and 7.mask.png"
+        );
+    }
+    Ok(())
+}
+
 impl TarDataset {
     pub(super) async fn new(
         source: &Source,
@@ -95,11 +112,15 @@ impl TarDataset {
                 .at_object(source.url())
                 .with_hint("members are called KEY.EXTENSION, such as 000017.jpg"));
         }
+        warn_of_masks(source, &shards[0])?;
         let names = FieldNames::of(&shards);
         let mut columns = columns_of(source, &shards, &names, options)?;
         for column in &mut columns {
             match column.kind {
-                MemberField::Numbers => look_at_numbers(source, &shards, &names, column).await?,
+                MemberField::Numbers => {
+                    let is_said = options.said.iter().any(|(name, _)| *name == column.name);
+                    look_at_numbers(source, &shards, &names, column, is_said).await?;
+                }
                 MemberField::Image if options.is_mask(&column.name) => {
                     look_at_labels(source, &shards, &names, column).await?
                 }

@@ -30,7 +30,9 @@ pub(super) enum MemberKind {
     Pax,
     /// A file with holes.
     Sparse,
-    /// A folder, a link, a device, records for all members.
+    /// Another name for the bytes of a member or of a file elsewhere.
+    Link,
+    /// A folder, a device, records for all members.
     Other,
 }
 
@@ -75,6 +77,7 @@ pub(super) fn parse_header(block: &[u8]) -> Result<Option<Header>> {
         b'L' => MemberKind::LongName,
         b'x' | b'X' => MemberKind::Pax,
         b'S' => MemberKind::Sparse,
+        b'1' | b'2' => MemberKind::Link,
         _ => MemberKind::Other,
     };
     // Links and folders have no bytes, whatever their header says.
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(parse_header(&signed(spaced)).unwrap(), Some(plain("name.txt", 15)));
         for (flag, kind, size) in [
             (b'5', MemberKind::Other, 0),
-            (b'2', MemberKind::Other, 0),
+            (b'2', MemberKind::Link, 0),
             (b'g', MemberKind::Other, 5),
             (b'L', MemberKind::LongName, 5),
         ] {

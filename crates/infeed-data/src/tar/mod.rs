@@ -129,7 +129,14 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
     {
         return Err(Error::new(ErrorKind::Unsupported, "a compressed tar can't be read by ranges")
             .at_object(source.display_name(&packed.name))
-            .with_hint("unpack it with `infeed stage URL DIR`, or decompress it (gunzip, unzstd)"));
+            .with_hint("decompress it (gunzip, unzstd)"));
+    }
+    let packed: Vec<&Object> = objects.iter().filter(|o| is_compressed(&o.name)).collect();
+    // The compressed form of a tar that is there, too, lacks nothing.
+    let lacking = |packed: &&&Object| !tars.iter().any(|tar| packed.name.starts_with(&*tar.name));
+    if let Some(first) = packed.iter().find(lacking).filter(|_| !tars.is_empty()) {
+        let (url, first) = (source.url(), &first.name);
+        tracing::warn!(url, first, "compressed tars next to the others are not read; decompress them (gunzip, unzstd)");
     }
     if tars.is_empty() && options.split.is_none() {
         return Err(nothing_to_read(source, objects, "tar shards"));

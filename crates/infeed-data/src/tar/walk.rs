@@ -20,13 +20,23 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     let placed = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&object.name));
     let mut reads = Window::new(source, object).map_err(placed)?;
     let mut shard = Shard::of(object);
-    walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
+    let links = walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
+    if let Some((count, first)) = links {
+        let object = source.display_name(&object.name);
+        tracing::warn!(
+            object,
+            first,
+            "{count} members are links without bytes of their own, and are left out; pack the tar without links"
+        );
+    }
     shard.check_keys().map_err(placed)?;
     shard.tighten();
     Ok(shard)
 }
 
-async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<()> {
+/// Adds the samples, and returns the number of links and the name of the first.
+async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<Option<(u64, String)>> {
+    let mut links: Option<(u64, String)> = None;
     let cut = |what: String| Error::corrupt(what).with_hint("the tar is truncated; fetch it again");
     let mut at = 0u64;
     // Values for the next member from an extra header before it.
@@ -48,7 +58,7 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
                     "the tar ends long before its file; of concatenated tars only the first is read"
                 );
             }
-            return Ok(());
+            return Ok(links);
         };
         let content = at + BLOCK;
         let length = if kind == MemberKind::File { long_size.take().unwrap_or(stated) } else { stated };
@@ -85,12 +95,17 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
                 }
                 reads.passed += 1;
             }
+            MemberKind::Link => {
+                let name = long_name.take().unwrap_or(name);
+                links.get_or_insert_with(|| (0, String::from_utf8_lossy(&name).into_owned())).0 += 1;
+                long_size = None;
+            }
             MemberKind::Other => (long_name, long_size) = (None, None),
         }
         // At the very end, padding may be missing, and so may the zeros that end a tar.
         at = padded(end);
     }
-    Ok(())
+    Ok(links)
 }
 
 fn sparse(at: u64, end: u64) -> Error {
