@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, ops::Range};
 
 use bytes::Bytes;
 use infeed_core::{
-    error::{Error, ErrorKind, Result},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{COLUMNS, SKIP},
+    },
     types::{DType, ImageInfo},
 };
 use infeed_data::record::Value;
@@ -59,7 +62,8 @@ pub(super) enum ColumnKind {
         /// The most images in a sample that was examined.
         most: usize,
     },
-    Label,
+    /// Integers of this type.
+    Label(DType),
     Bytes,
     Text,
     Numbers(DType, Vec<usize>),
@@ -122,7 +126,6 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<ColumnKind> {
         // Decimals have any precision, which no numeric type here holds.
         "str" | "json" | "str_decimal" => Some(ColumnKind::Text),
         "bytes" => Some(ColumnKind::Bytes),
-        "int" | "int64" if is_label => Some(ColumnKind::Label),
         "str_int" if is_label => Some(ColumnKind::TextLabel),
         "str_int" => Some(ColumnKind::TextInt),
         "str_float" => Some(ColumnKind::TextFloat),
@@ -137,7 +140,11 @@ pub(super) fn kind_of(name: &str, encoding: &str) -> Option<ColumnKind> {
                 }
             }
         }
-        _ => Some(ColumnKind::Numbers(dtype(encoding)?, vec![])),
+        _ => match dtype(encoding)? {
+            DType::F16 | DType::F32 | DType::F64 => Some(ColumnKind::Numbers(dtype(encoding)?, vec![])),
+            integer if is_label => Some(ColumnKind::Label(integer)),
+            integer => Some(ColumnKind::Numbers(integer, vec![])),
+        },
     }
 }
 
@@ -219,9 +226,30 @@ pub(super) fn parse_text<T: std::str::FromStr>(data: &[u8], what: &str) -> Resul
     })
 }
 
+/// The integer of this type in a column of labels.
+pub(super) fn parse_label(data: &[u8], dtype: DType) -> Result<i64> {
+    let size = dtype.size();
+    if data.len() != size || size > 8 {
+        return Err(bad(format!("a label of {} bytes instead of {size}", data.len())));
+    }
+    let is_signed = matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
+    let is_negative = is_signed && data.last().is_some_and(|byte| byte & 0x80 != 0);
+    let mut wide = [if is_negative { 0xff } else { 0 }; 8];
+    wide[..size].copy_from_slice(data);
+    if is_signed {
+        return Ok(i64::from_le_bytes(wide));
+    }
+    let label = u64::from_le_bytes(wide);
+    i64::try_from(label).map_err(|_| {
+        let what = format!("label {label} is above {}, the largest", i64::MAX);
+        Error::new(ErrorKind::Unsupported, what)
+            .with_hint(format!("write the column as int64, omit it with {COLUMNS}, or set {SKIP}"))
+    })
+}
+
 /// Columns of labels get the name `label`; others keep theirs.
 pub(super) fn field_name<'a>(name: &'a str, kind: Option<&ColumnKind>) -> &'a str {
-    if matches!(kind, Some(ColumnKind::Label | ColumnKind::TextLabel)) { "label" } else { name }
+    if matches!(kind, Some(ColumnKind::Label(_) | ColumnKind::TextLabel)) { "label" } else { name }
 }
 
 /// Pixels as `u32 width, u32 height, u32 length of the mode, mode, pixels`. Images with a palette are read only as

@@ -13,7 +13,7 @@
 //! | `jpeg`, `png`, `jpeg:QUALITY` | an image, by its first bytes |
 //! | `pil` | an image: pixels of Pillow's modes `RGB`, `RGBA`, `L`, `LA`, `1`, `I;16` and `F`; of masks `P` too, the indices |
 //! | `jpeg_array`, `jpegarray`, `list[jpeg]`, `list[png]`, `list[pil]` | an image, if the lists of the first samples hold one |
-//! | `int`, `int64`, `str_int` of a column `label`, `class`, `cls`, `target` or `y` | a label |
+//! | `int`, `int8` … `int64`, `uint8` … `uint64`, `str_int` of a column `label`, `class`, `cls`, `target` or `y` | a label |
 //! | `int`, `int8` … `int64`, `uint8` … `uint64`, `float16` … `float64` | one number |
 //! | `str_int`, `str_float` | one number, `int64` and `float64` |
 //! | `ndarray:TYPE:SHAPE` | an array of these types |
@@ -48,6 +48,7 @@ use infeed_core::{
 use infeed_data::{
     arrays::{differ_in_length, is_usual_list},
     format::{Format, OpenOption, OpenOptions},
+    names,
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
     schema::{Field, FieldKind, Schema},
@@ -59,8 +60,8 @@ use infeed_store::{Beside, KeptParts, Object, Source};
 
 use self::{
     layout::{
-        Column, ColumnKind, Index, Listed, bad, field_name, kind_of, may_be_images, parse_array, parse_list, parse_pil,
-        parse_sample, parse_text,
+        Column, ColumnKind, Index, Listed, bad, field_name, kind_of, may_be_images, parse_array, parse_label,
+        parse_list, parse_pil, parse_sample, parse_text,
     },
     shard::{Finder, Shard, Within},
 };
@@ -77,14 +78,30 @@ const LOOKED_INTO_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Mds;
 
+fn is_shard(object: &Object) -> bool {
+    object.name.ends_with(".mds") || object.name.contains(".mds.")
+}
+
+/// The error of shards whose index is missing.
+fn no_index(source: &Source, shard: &Object) -> Error {
+    Error::new(ErrorKind::NotFound, "MDS shards without index.json, which lists them")
+        .at_stage(Stage::Open)
+        .at_object(source.display_name(&shard.name))
+        .with_hint("fetch index.json to the folder of the shards; if none was written, call `finish` of MDSWriter")
+}
+
 impl Format for Mds {
     fn name(&self) -> &'static str {
         "mds"
     }
 
+    /// Also shards without an index, if nothing else that could be a dataset is there: opening them returns an error
+    /// that names what is missing.
     fn recognises(&self, objects: &[Object]) -> bool {
-        let shard = |o: &Object| o.name.ends_with(".mds") || o.name.contains(".mds.");
-        objects.iter().any(shard) && objects.iter().any(|o| o.name == INDEX || o.name.ends_with("/index.json"))
+        let is_note = |o: &Object| [".json", ".md", ".txt"].iter().any(|ending| names::ends_with(&o.name, ending));
+        objects.iter().any(is_shard)
+            && (objects.iter().any(|o| o.name == INDEX || o.name.ends_with("/index.json"))
+                || objects.iter().all(|o| is_shard(o) || is_note(o)))
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -106,7 +123,10 @@ impl Format for Mds {
                 let below = objects.iter().filter_map(|o| o.name.strip_suffix("/index.json"));
                 let splits: Vec<_> = below.take(5).collect();
                 return Err(match splits[..] {
-                    [] => nothing_to_read(source, &objects, "index.json of MDS shards"),
+                    [] => match objects.iter().find(|object| is_shard(object)) {
+                        Some(shard) => no_index(source, shard),
+                        None => nothing_to_read(source, &objects, "index.json of MDS shards"),
+                    },
                     _ => Error::config(format!("the MDS shards are in {}", splits.join(", ")))
                         .at_object(source.url())
                         .with_hint(format!("open one of these folders{}", SPLIT.or_set(splits[0]))),
@@ -428,7 +448,7 @@ impl MdsDataset {
                 ColumnKind::Image | ColumnKind::Pil | ColumnKind::List { .. } => {
                     return Some(options.picture(&column.name, column.labels));
                 }
-                ColumnKind::Label | ColumnKind::TextLabel => FieldKind::Label,
+                ColumnKind::Label(_) | ColumnKind::TextLabel => FieldKind::Label,
                 ColumnKind::TextInt => FieldKind::Array { dtype: DType::I64, shape: vec![] },
                 ColumnKind::TextFloat => FieldKind::Array { dtype: DType::F64, shape: vec![] },
                 ColumnKind::Array { first, is_list, .. } => {
@@ -523,11 +543,7 @@ impl MdsDataset {
                 }
             }
             ColumnKind::Bytes | ColumnKind::Text => Value::Bytes(data),
-            ColumnKind::Label => {
-                let label = data[..].try_into().map(i64::from_le_bytes);
-                let label = label.map_err(|_| bad(format!("a label of {} bytes instead of 8", data.len())))?;
-                Value::Label(self.schema.label(label)?)
-            }
+            ColumnKind::Label(dtype) => Value::Label(self.schema.label(parse_label(&data, *dtype)?)?),
             ColumnKind::Numbers(dtype, shape) => {
                 let want = shape.iter().try_fold(dtype.size(), |bytes, n| bytes.checked_mul(*n));
                 match want == Some(data.len()) {

@@ -521,6 +521,58 @@ fn numbers_as_text_are_numbers_and_images_that_are_not_read_are_no_run_of_labels
     assert!(error.to_string().contains("not read: image (pkl)"), "{error}");
 }
 
+#[test]
+fn integers_of_each_width_are_labels() {
+    let labels = |encoding: &str, values: &[&[u8]], name: &str| {
+        let values: Vec<Vec<u8>> = values.iter().map(|value| value.to_vec()).collect();
+        let dataset = damaged(named(name, encoding, &values));
+        assert_eq!(dataset.schema().fields, [Field::label()], "{name}, {encoding}");
+        let label = |record| match read(&*dataset, record).map(|sample| sample.values) {
+            Ok(values) => match values[..] {
+                [Value::Label(label)] => Ok(label),
+                _ => panic!("{values:?}"),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        (0..dataset.len()).map(label).collect::<Vec<_>>()
+    };
+    let (small, minus) = (9i64.to_le_bytes(), (-1i64).to_le_bytes());
+    for (encoding, width) in [("int8", 1), ("int16", 2), ("int32", 4), ("int64", 8), ("int", 8)] {
+        for name in ["label", "class", "target"] {
+            assert_eq!(labels(encoding, &[&small[..width], &minus[..width]], name), [Ok(9), Ok(-1)], "{encoding}");
+        }
+    }
+    for (encoding, width, largest) in [("uint8", 1, 255), ("uint16", 2, 65535), ("uint32", 4, i64::from(u32::MAX))] {
+        let found = labels(encoding, &[&small[..width], &minus[..width]], "label");
+        assert_eq!(found, [Ok(9), Ok(largest)], "{encoding}");
+    }
+    let found = labels("uint64", &[&small, &minus, &small[..4]], "label");
+    assert_eq!(found[0], Ok(9));
+    let error = found[1].clone().unwrap_err();
+    assert!(error.contains("label 18446744073709551615 is above 9223372036854775807"), "{error}");
+    assert!(found[2].clone().unwrap_err().contains("a label of 4 bytes instead of 8"));
+    // Other names, and fractions, are numbers.
+    let dataset = opens(named("count", "uint8", &[vec![3]]));
+    assert_eq!(dataset.schema().fields, [Field::new("count", FieldKind::Array { dtype: DType::U8, shape: vec![] })]);
+    let dataset = opens(named("label", "float32", &[vec![0; 4]]));
+    assert_eq!(dataset.schema().fields, [Field::new("label", FieldKind::Array { dtype: DType::F32, shape: vec![] })]);
+}
+
+#[test]
+fn shards_without_an_index_are_an_error_that_names_it() {
+    for names in [&["shard.00000.mds"][..], &["train/shard.00000.mds.zstd", "README.md", "train/stats.json"]] {
+        let store = InMemory::new();
+        for name in names {
+            block_on(store.put(&Path::from(*name), shard(0..3).into())).unwrap();
+        }
+        let open = open_source(Source::from_store(Arc::new(store), Path::default(), "test://x"));
+        let error = block_on(open.into_future()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let error = error.to_string();
+        assert!(error.contains("MDS shards without index.json") && error.contains(names[0]), "{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_give_columns_or_an_error(
