@@ -5,7 +5,10 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::COLUMNS},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{CLASSES, COLUMNS},
+    },
     types::DType,
 };
 use infeed_data::{format::OpenOptions, names::looks_like_mask, sniff};
@@ -29,6 +32,8 @@ const LABELS: [&str; 2] = ["label", "cls"];
 pub(super) enum ColumnKind {
     Image,
     Label,
+    /// Texts that are names of the classes that were given.
+    TextLabel,
     Numbers(DType),
     Bytes,
     Text,
@@ -43,6 +48,10 @@ impl ColumnKind {
     /// Whether its values differ in length, and the memory budget counts them.
     pub(super) const fn varies(self) -> bool {
         matches!(self, Self::Bytes | Self::Text | Self::Texts | Self::List(..))
+    }
+
+    const fn is_label(self) -> bool {
+        matches!(self, Self::Label | Self::TextLabel)
     }
 
     const fn is_image(self) -> bool {
@@ -91,6 +100,8 @@ pub(super) struct Chosen {
     pub(super) columns: Vec<Column>,
     /// Names of classes of fields.
     pub(super) names: Vec<(String, Arc<[String]>)>,
+    /// For each column, the first file whose metadata name its classes, and these names.
+    named: Vec<(String, String, Arc<[String]>)>,
     /// Whether Hugging Face's `datasets` declared an image, which it turns upright.
     pub(super) upright: bool,
 }
@@ -157,13 +168,11 @@ impl Chosen {
                     }
                     if is_list { ColumnKind::Images } else { ColumnKind::Image }
                 }
-                Ok(Physical::Bytes) if leaf.text => {
-                    if is_list {
-                        ColumnKind::Texts
-                    } else {
-                        ColumnKind::Text
-                    }
-                }
+                Ok(Physical::Bytes) if leaf.text => match is_list {
+                    true => ColumnKind::Texts,
+                    false if candidate.name == "label" && options.classes.is_some() => ColumnKind::TextLabel,
+                    false => ColumnKind::Text,
+                },
                 Ok(Physical::Bytes) if feature == Some("Audio") && !is_list => ColumnKind::Bytes,
                 Ok(Physical::Bytes) => {
                     let first = first_value(kept, file, footer, candidate.leaf).await.map_err(at)?;
@@ -207,10 +216,9 @@ impl Chosen {
                 // Only columns that can be read are wanted.
                 Err(why) => return Err(Error::new(ErrorKind::Internal, format!("a column that is {why}"))),
             };
-            let classes =
-                declared.filter(|_| kind == ColumnKind::Label).and_then(|declared| declared["names"].as_array());
-            let classes = classes.map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)));
-            names.extend(classes.map(|classes| (candidate.name.clone(), classes.collect::<Arc<[String]>>())));
+            if kind == ColumnKind::Label {
+                names.extend(own_classes(footer, &candidate.name).map(|classes| (candidate.name.clone(), classes)));
+            }
             let unsigned = leaf.unsigned.is_some();
             columns.push(Column { leaf: candidate.leaf, name: candidate.name.clone(), kind, labels, unsigned });
         }
@@ -222,9 +230,9 @@ impl Chosen {
         // Images first, then masks, as in all formats.
         columns.sort_by_key(|column| {
             let is_mask = column.kind.is_image() && looks_like_mask(&column.name);
-            (!column.kind.is_image(), is_mask, column.kind != ColumnKind::Label, column.leaf)
+            (!column.kind.is_image(), is_mask, !column.kind.is_label(), column.leaf)
         });
-        Ok(Self { leaves: footer.leaves.clone(), columns, names, upright })
+        Ok(Self { leaves: footer.leaves.clone(), columns, names, named: Vec::new(), upright })
     }
 
     /// Checks that the columns are at the same place as in the first file, and have the same type.
@@ -246,6 +254,63 @@ impl Chosen {
             }
         }
     }
+
+    /// The index among the `given` classes of each class of a file, if its metadata name them in another order. `None`:
+    /// labels stay as they are.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file has a class that is not given, or without given classes, if its names are not those of
+    /// an earlier file: equal labels would be different classes.
+    pub(super) fn classes_of(
+        &mut self,
+        file: &str,
+        footer: &Footer,
+        given: Option<&[String]>,
+    ) -> Result<Option<Arc<[i64]>>> {
+        let mut places = None;
+        for Column { name, .. } in self.columns.iter().filter(|column| column.kind == ColumnKind::Label) {
+            let Some(own) = own_classes(footer, name) else { continue };
+            if let Some(given) = given.filter(|_| name == "label") {
+                places = (!given.starts_with(&own)).then(|| among(&own, given)).transpose()?;
+                continue;
+            }
+            match self.named.iter().find(|(column, ..)| column == name) {
+                None => self.named.push((name.clone(), file.to_owned(), own)),
+                Some((_, _, first)) if *first == own => {}
+                Some((_, first, classes)) => return Err(other_classes(name, &own, first, classes)),
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// The names of a column's classes in a file's metadata.
+fn own_classes(footer: &Footer, column: &str) -> Option<Arc<[String]>> {
+    let names = footer.features.as_ref()?[column]["names"].as_array()?;
+    Some(names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect())
+}
+
+/// The index of each class of a file among the given ones.
+fn among(own: &[String], given: &[String]) -> Result<Arc<[i64]>> {
+    let place = |class: &String| {
+        given.iter().position(|other| other == class).map(|at| at as i64).ok_or_else(|| {
+            let what = format!("class `{class}` of the file's metadata is not among the {} classes given", given.len());
+            Error::config(what).with_hint(format!("give all of its classes in {CLASSES}, or omit {CLASSES}"))
+        })
+    };
+    own.iter().map(place).collect()
+}
+
+/// The error of a file whose classes have other names than those of the file `first`.
+fn other_classes(column: &str, own: &[String], first: &str, classes: &[String]) -> Error {
+    let differs = own.iter().zip(classes).enumerate().find(|(_, (a, b))| a != b);
+    let what = match differs {
+        Some((at, (a, b))) => format!("class {at} of column `{column}` is `{a}`, but `{b}` in {first}"),
+        None => format!("column `{column}` has {} classes, but {} in {first}", own.len(), classes.len()),
+    };
+    let give = if column == "label" { format!(", or give all class names in {CLASSES}") } else { String::new() };
+    Error::new(ErrorKind::Unsupported, what)
+        .with_hint(format!("open each file by itself, write them with the same features{give}"))
 }
 
 /// The type of numbers that are stored like this.

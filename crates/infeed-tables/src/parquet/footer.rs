@@ -207,6 +207,8 @@ fn leaf(column: &ColumnDescriptor, (path, lists): (Vec<String>, Option<Lists>)) 
     let physical = match column.physical_type() {
         _ if lists.map_or(0, |lists| i16::from(lists.depth)) != column.max_rep_level() => Err("nested too deeply"),
         _ if lists.is_some_and(|lists| lists.depth > 2) => Err("a list of lists of lists"),
+        // Arrow's type `null`. In a list, such as `[]` in all rows, it is a list without numbers.
+        _ if lists.is_none() && matches!(column.logical_type_ref(), Some(LogicalType::Unknown)) => Err("of nulls only"),
         Type::BOOLEAN => Ok(Physical::Bool),
         // Its integers are hundredths or similar; read as integers they would be other numbers.
         Type::INT32 | Type::INT64 if is_decimal(column) && column.type_scale() != 0 => Err("of decimal numbers"),

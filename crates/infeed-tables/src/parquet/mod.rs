@@ -22,6 +22,8 @@ mod columns;
 mod decode;
 mod encodings;
 mod footer;
+#[cfg(test)]
+mod tests;
 mod thrift;
 mod unpack;
 mod wire;
@@ -33,7 +35,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, SKIP},
+        setting::{CLASSES, COLUMNS, SKIP},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
@@ -106,8 +108,17 @@ fn choose(source: &Source, objects: &[Object], options: &OpenOptions) -> Result<
     Ok(files.into_iter().cloned().collect())
 }
 
-/// A row group with its number in its file; it is read as a whole.
-type Group = Stored<u32>;
+/// A row group's place and meaning in its file.
+#[derive(Debug)]
+struct InFile {
+    /// Its number in its file.
+    number: u32,
+    /// The index among the given classes of each class of the file, if that has another order.
+    classes: Option<Arc<[i64]>>,
+}
+
+/// A row group; it is read as a whole.
+type Group = Stored<InFile>;
 
 async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> Result<ParquetDataset> {
     let kept = KeptParts::of(source, options.manifests.as_deref());
@@ -116,7 +127,7 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     let footer = footer::read(&kept, first).await.map_err(|e| named(first, e))?;
     // The columns are chosen before any other footer is asked for: reads that nobody polls keep their places among the
     // requests, and those of the first pages could wait for ever.
-    let chosen = Chosen::new(&kept, first, &footer, options).await.map_err(|e| named(first, e))?;
+    let mut chosen = Chosen::new(&kept, first, &footer, options).await.map_err(|e| named(first, e))?;
     let others: Vec<_> = others.iter().map(|file| footer::read(&kept, file).boxed()).collect();
     let mut footers = stream::once(async { Ok(footer) }.boxed()).chain(stream::iter(others).buffered(AT_A_TIME));
     let mut groups: Vec<Group> = Vec::new();
@@ -126,6 +137,8 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
         let at = |e: Error| named(file, e);
         let Some(footer) = footers.try_next().await.map_err(at)? else { break };
         chosen.check(&footer).map_err(at)?;
+        let classes = chosen.classes_of(&source.display_name(&file.name), &footer, options.classes.as_deref());
+        let classes = classes.map_err(at)?;
         print = print.text(&file.name).number(file.size);
         for (in_file, group) in footer.groups.into_iter().enumerate().filter(|(_, group)| group.rows > 0) {
             for column in &chosen.columns {
@@ -139,7 +152,8 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
                 chunks.push(place);
             }
             print = print.number(group.rows.into());
-            groups.push(Stored::new(file, group.rows.into(), in_file as u32));
+            let in_file = InFile { number: in_file as u32, classes: classes.clone() };
+            groups.push(Stored::new(file, group.rows.into(), in_file));
         }
     }
     drop(footers);
@@ -156,7 +170,7 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
 /// See [`Parquet`].
 #[derive(Debug)]
 struct ParquetDataset {
-    groups: ShardTable<u32>,
+    groups: ShardTable<InFile>,
     columns: Vec<Column>,
     /// For each group, the chunk and range of each column.
     chunks: Vec<(Chunk, Range<u64>)>,
@@ -171,7 +185,7 @@ struct ParquetDataset {
 impl ParquetDataset {
     fn new(
         chosen: Chosen,
-        groups: ShardTable<u32>,
+        groups: ShardTable<InFile>,
         chunks: Vec<(Chunk, Range<u64>)>,
         fingerprint: Fingerprint,
         options: &OpenOptions,
@@ -190,7 +204,7 @@ impl ParquetDataset {
                     return options.picture(&column.name, column.labels).several(most, usual.min(most));
                 }
                 ColumnKind::Texts => FieldKind::Texts { most: longest(at) },
-                ColumnKind::Label => FieldKind::Label,
+                ColumnKind::Label | ColumnKind::TextLabel => FieldKind::Label,
                 ColumnKind::Numbers(dtype) => FieldKind::Array { dtype, shape: Vec::new() },
                 // A value is at most as long as the pages of its chunk.
                 ColumnKind::Bytes => FieldKind::Bytes { most: longest(at) },
@@ -237,13 +251,30 @@ impl ParquetDataset {
     fn at(&self, error: Error, key: usize) -> Error {
         let group = &self.groups.shards()[key / self.columns.len()];
         let file = self.groups.name_of(group);
-        let (number, name) = (group.of, &self.columns[key % self.columns.len()].name);
+        let (number, name) = (group.of.number, &self.columns[key % self.columns.len()].name);
         let range = &self.chunks[key].1;
         error.at_object(format!("{file}, row group {number}, column {name}")).at_range(range.clone())
     }
 
-    fn value(&self, column: usize, chunk: &Chunk, row: usize, decoded: &Bytes) -> Result<Value> {
-        let Column { kind, name, unsigned, .. } = &self.columns[column];
+    /// The class of a text: one of the given names, otherwise an index among them.
+    fn class_of(&self, text: &[u8], row: usize) -> Result<i64> {
+        let classes = self.schema.classes.as_deref().unwrap_or_default();
+        if let Some(at) = classes.iter().position(|class| class.as_bytes() == text) {
+            return Ok(at as i64);
+        }
+        let text = String::from_utf8_lossy(text);
+        text.trim().parse().ok().filter(|label| is_class(*label, classes)).ok_or_else(|| {
+            let shown = text.chars().take(40).collect::<String>();
+            let shown = shown.escape_debug();
+            Error::corrupt(format!("label `{shown}` of row {row} of the group is not among the classes"))
+                .with_hint(format!("add it to {CLASSES}, or set {SKIP}; without {CLASSES} labels are texts"))
+        })
+    }
+
+    /// The value of a row in the decoded chunk `at` of a group.
+    fn value(&self, group: &Group, at: usize, row: usize, decoded: &Bytes) -> Result<Value> {
+        let Column { kind, name, unsigned, .. } = &self.columns[at % self.columns.len()];
+        let chunk = &self.chunks[at].0;
         let none = || {
             Error::corrupt(format!("row {row} of the group has no value"))
                 .with_hint(format!("omit the column with {COLUMNS}, or set {SKIP}"))
@@ -275,6 +306,7 @@ impl ParquetDataset {
             let place = decode::bytes_of(decoded, row)?;
             return match kind {
                 ColumnKind::Image => place.map(|place| Value::Encoded(copy(place))).ok_or_else(none),
+                ColumnKind::TextLabel => self.class_of(&decoded[place.ok_or_else(none)?], row).map(Value::Label),
                 _ => Ok(Value::Bytes(place.map_or_else(Bytes::new, copy))),
             };
         }
@@ -290,9 +322,16 @@ impl ParquetDataset {
         }
         let label = whole(bytes, *unsigned, row)?;
         let classes = self.schema.classes.as_ref().filter(|_| name == "label");
-        match classes.is_none_or(|classes| is_class(label, classes)) {
-            true => Ok(Value::Label(label)),
-            false => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
+        let found = match (&group.of.classes, classes) {
+            (Some(places), Some(_)) if label != -1 => {
+                usize::try_from(label).ok().and_then(|label| places.get(label)).copied()
+            }
+            (_, Some(classes)) => is_class(label, classes).then_some(label),
+            (_, None) => Some(label),
+        };
+        match found {
+            Some(label) => Ok(Value::Label(label)),
+            None => Err(Error::corrupt(format!("label {label} of row {row} of the group is not among the classes"))
                 .with_hint(format!("to read it without labels, use {}", COLUMNS.to_list(&["image"])))),
         }
     }
@@ -349,7 +388,7 @@ impl Dataset for ParquetDataset {
         let row = (record - group.records.start) as usize;
         let value = |column: usize| {
             let decoded = bytes.get(column).ok_or_else(|| damaged("the decoded column is not there"));
-            let value = decoded.and_then(|decoded| self.value(column, &self.chunks[first + column].0, row, decoded));
+            let value = decoded.and_then(|decoded| self.value(group, first + column, row, decoded));
             value.map_err(|e| self.at(e.at_stage(Stage::Parse), first + column))
         };
         Ok(Sample::new((0..self.columns.len()).map(value).collect::<Result<Vec<_>>>()?))
@@ -399,41 +438,5 @@ impl Dataset for ParquetDataset {
 
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{future::IntoFuture, sync::Arc};
-
-    use futures::executor::block_on;
-    use infeed_store::Source;
-    use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-
-    use super::*;
-
-    /// The states of old runs hold it: written out, so that no change here changes it.
-    #[test]
-    fn the_identity_is_that_which_states_hold() {
-        let identity = |files: &[(&str, Vec<u8>)]| {
-            let store = InMemory::new();
-            for (name, bytes) in files {
-                block_on(store.put(&Path::from(*name), bytes.clone().into())).unwrap();
-            }
-            let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
-            let dataset = block_on(crate::open_source(source).into_future()).unwrap();
-            (dataset.fingerprint(), dataset)
-        };
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integration/golden/parquet/polars-zstd.parquet");
-        let bytes = std::fs::read(file).unwrap();
-        let size = bytes.len() as u64;
-        let (parquet, dataset) = identity(&[("d/a.parquet", bytes.clone()), ("d/b.parquet", bytes)]);
-        let starts = [&dataset.groups().unwrap()[..], &[dataset.len()]].concat();
-        let rows: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let mut want = Fingerprint::of("parquet").number(2);
-        for (name, rows) in ["d/a.parquet", "d/b.parquet"].into_iter().zip(rows.chunks(rows.len() / 2)) {
-            want = rows.iter().fold(want.text(name).number(size), |want, rows| want.number(*rows));
-        }
-        assert_eq!(parquet, want.finish());
     }
 }
