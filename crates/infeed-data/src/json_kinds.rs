@@ -26,8 +26,20 @@ pub enum Number {
     Bool,
     /// Integers of 64 bits.
     Integer,
+    /// Integers of 64 bits without a sign, of which one is 2^63 or above.
+    Unsigned,
     /// Of integers and fractions.
     Fraction,
+}
+
+/// What some numbers have in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Numbers {
+    of: Number,
+    /// Whether one is an integer below 0.
+    is_negative: bool,
+    /// Whether one is an integer that 64 bits of a fraction do not hold.
+    is_wide: bool,
 }
 
 /// What a key becomes.
@@ -35,7 +47,7 @@ pub enum Number {
 pub enum KeyKind {
     /// Texts.
     Text,
-    /// The JSON of any value, as text.
+    /// Texts, and of any other value the JSON.
     Json,
     /// Class indices.
     Label,
@@ -57,10 +69,10 @@ pub enum KeyKind {
 enum Shape {
     Nothing,
     Text,
-    One(Number),
+    One(Numbers),
     /// Without items.
     Empty,
-    List(Number, Option<usize>),
+    List(Numbers, Option<usize>),
     Texts,
     Other,
 }
@@ -71,54 +83,102 @@ impl Number {
         match self {
             Self::Bool => DType::Bool,
             Self::Integer => DType::I64,
+            Self::Unsigned => DType::U64,
             Self::Fraction => DType::F64,
         }
     }
+}
 
-    fn of(value: &serde_json::Value) -> Option<Self> {
-        match value {
-            serde_json::Value::Bool(_) => Some(Self::Bool),
-            serde_json::Value::Number(number) if number.is_i64() => Some(Self::Integer),
-            serde_json::Value::Number(_) => Some(Self::Fraction),
-            _ => None,
+impl Numbers {
+    /// Of one number in JSON.
+    fn of(json: &str) -> Option<Self> {
+        let one = |of| Self { of, is_negative: false, is_wide: false };
+        if ["true", "false"].contains(&json) {
+            return Some(one(Number::Bool));
         }
+        let value: serde_json::Number = serde_json::from_str(json).ok()?;
+        if json.contains(['.', 'e', 'E']) {
+            return Some(one(Number::Fraction));
+        }
+        let of = match (value.as_i64(), value.as_u64()) {
+            (Some(_), _) => Number::Integer,
+            (None, Some(_)) => Number::Unsigned,
+            // It does not fit into 64 bits.
+            (None, None) => return Some(Self { is_wide: true, ..one(Number::Fraction) }),
+        };
+        let exact = value.as_i128();
+        let is_wide = exact.is_none_or(|exact| exact as f64 as i128 != exact);
+        Some(Self { of, is_negative: json.starts_with('-'), is_wide })
     }
 
-    /// The type that holds both; `None` for a boolean and a number.
+    /// What holds both; `None` for a boolean and a number.
     fn and(self, other: Self) -> Option<Self> {
-        let is_bool = |number| number == Self::Bool;
-        (is_bool(self) == is_bool(other)).then(|| self.max(other))
+        let is_bool = |numbers: Self| numbers.of == Number::Bool;
+        let is_negative = self.is_negative || other.is_negative;
+        let of = match self.of.max(other.of) {
+            Number::Unsigned if is_negative => Number::Fraction,
+            of => of,
+        };
+        let both = Self { of, is_negative, is_wide: self.is_wide || other.is_wide };
+        (is_bool(self) == is_bool(other)).then_some(both)
     }
 
-    /// The type that holds all.
-    fn all<'a>(values: impl IntoIterator<Item = &'a serde_json::Value>) -> Option<Self> {
-        let mut numbers = values.into_iter().map(Self::of);
+    /// Of all numbers in the JSON of a list, or of a list of lists.
+    fn all(json: &str) -> Option<Self> {
+        let is_between = |c: char| c.is_ascii_whitespace() || "[],".contains(c);
+        let mut numbers = json.split(is_between).filter(|part| !["", "null"].contains(part)).map(Self::of);
         let first = numbers.next()??;
         numbers.try_fold(first, |all, number| all.and(number?))
+    }
+
+    /// Whether an integer changes when it becomes a fraction, as all these numbers do.
+    fn is_rounded(self) -> bool {
+        self.of == Number::Fraction && self.is_wide
     }
 }
 
 impl Shape {
     fn of(json: &str) -> Self {
-        let Ok(value) = serde_json::from_str::<serde_json::Value>(json) else { return Self::Other };
-        match &value {
+        serde_json::from_str(json).map_or(Self::Other, |value| Self::of_value(&value, json))
+    }
+
+    /// The same of a key of records. A null in a list, or half of a surrogate pair in a text, makes its own record a
+    /// bad sample, and changes nothing for the others.
+    fn of_key(json: &str) -> Self {
+        match serde_json::from_str(json) {
+            Ok(serde_json::Value::Array(mut items)) => {
+                items.retain(|item| !item.is_null());
+                Self::of_value(&serde_json::Value::Array(items), json)
+            }
+            Ok(value) => Self::of_value(&value, json),
+            Err(_) if json.starts_with('"') => Self::Text,
+            Err(_) => Self::Other,
+        }
+    }
+
+    fn of_value(value: &serde_json::Value, json: &str) -> Self {
+        let are_numbers = |items: &[serde_json::Value]| items.iter().all(|item| item.is_number() || item.is_boolean());
+        let list = |item| Numbers::all(json).map_or(Self::Other, |of| Self::List(of, item));
+        match value {
             serde_json::Value::Null => Self::Nothing,
             serde_json::Value::String(_) => Self::Text,
             serde_json::Value::Array(items) if items.is_empty() => Self::Empty,
             serde_json::Value::Array(items) if items.iter().all(serde_json::Value::is_string) => Self::Texts,
+            serde_json::Value::Array(items) if are_numbers(items) => list(None),
             serde_json::Value::Array(items) => {
                 let inner: Option<Vec<&Vec<serde_json::Value>>> = items.iter().map(|item| item.as_array()).collect();
-                let list = match inner {
-                    None => Number::all(items).map(|of| Self::List(of, None)),
-                    Some(inner) if !inner[0].is_empty() && inner.iter().all(|item| item.len() == inner[0].len()) => {
-                        Number::all(inner.iter().flat_map(|item| item.iter()))
-                            .map(|of| Self::List(of, Some(inner[0].len())))
+                match inner.as_deref() {
+                    Some([first, others @ ..])
+                        if !first.is_empty()
+                            && are_numbers(first)
+                            && others.iter().all(|item| item.len() == first.len() && are_numbers(item)) =>
+                    {
+                        list(Some(first.len()))
                     }
-                    Some(_) => None,
-                };
-                list.unwrap_or(Self::Other)
+                    _ => Self::Other,
+                }
             }
-            value => Number::of(value).map_or(Self::Other, Self::One),
+            _ => Numbers::of(json.trim_ascii()).map_or(Self::Other, Self::One),
         }
     }
 
@@ -139,9 +199,9 @@ impl Shape {
     const fn kind(self, is_everywhere: bool) -> KeyKind {
         match self {
             Self::Text => KeyKind::Text,
-            Self::One(of) if is_everywhere => KeyKind::One(of),
-            Self::One(of) => KeyKind::List { of, item: None },
-            Self::List(of, item) => KeyKind::List { of, item },
+            Self::One(numbers) if is_everywhere => KeyKind::One(numbers.of),
+            Self::One(numbers) => KeyKind::List { of: numbers.of, item: None },
+            Self::List(numbers, item) => KeyKind::List { of: numbers.of, item },
             Self::Texts => KeyKind::Texts,
             Self::Nothing | Self::Empty | Self::Other => KeyKind::Json,
         }
@@ -155,18 +215,17 @@ pub(crate) fn kind_of<'a>(values: impl Iterator<Item = Option<&'a str>>) -> KeyK
     shapes.into_iter().fold(Shape::Nothing, Shape::and).kind(is_everywhere)
 }
 
-/// The keys of some records with their kinds, in the order of their names.
+/// The keys of some records with their kinds, in the order of their names. A key that some records lack has the kind of
+/// its values in the others.
 pub fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
-    let mut found: HashMap<&str, (Shape, usize)> = HashMap::new();
+    let mut found: HashMap<&str, Shape> = HashMap::new();
     for (name, value) in records.iter().flatten() {
-        let shape = Shape::of(value.get());
-        let (all, there) = found.entry(name).or_insert((Shape::Nothing, 0));
-        *all = all.and(shape);
-        *there += usize::from(shape != Shape::Nothing);
+        let all = found.entry(name).or_insert(Shape::Nothing);
+        *all = all.and(Shape::of_key(value.get()));
     }
-    let kind = |(name, (shape, there)): (&str, (Shape, usize))| {
-        let kind = match shape.kind(there == records.len()) {
-            KeyKind::One(Number::Integer) if LABELS.contains(&name) => KeyKind::Label,
+    let kind = |(name, shape): (&str, Shape)| {
+        let kind = match shape.kind(true) {
+            KeyKind::One(Number::Integer | Number::Unsigned) if LABELS.contains(&name) => KeyKind::Label,
             kind => kind,
         };
         (name.to_owned(), kind)
@@ -177,12 +236,47 @@ pub fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
     kinds
 }
 
+/// What may surprise the user of a key: which of the examined records shows it first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Values of several kinds, so that any that is no text becomes its JSON.
+    Mixed(usize),
+    /// A record without a value of the key's kind, which is a bad sample; and why.
+    Bad(usize, String),
+    /// An integer that changes when it becomes a fraction of 64 bits.
+    Rounded(usize),
+}
+
+/// What may surprise the user of the key `name`, which has become `kind`.
+pub fn doubt(records: &[HashMap<String, &RawValue>], name: &str, kind: &KeyKind) -> Option<Doubt> {
+    let values = || records.iter().map(|record| record.get(name).map(|value| value.get()));
+    let bad = values().enumerate().find_map(|(at, value)| Some((at, kind.value(value).err()?)));
+    if let Some((at, error)) = bad {
+        return Some(Doubt::Bad(at, error.what().to_owned()));
+    }
+    let mut all = Shape::Nothing;
+    for (at, value) in values().enumerate() {
+        let (before, one) = (all, value.map_or(Shape::Nothing, Shape::of_key));
+        all = before.and(one);
+        let is_known = |shape| !matches!(shape, Shape::Nothing | Shape::Empty);
+        if all == Shape::Other && is_known(before) && is_known(one) && (before, one) != (all, all) {
+            return Some(Doubt::Mixed(at));
+        }
+        if let Shape::One(numbers) | Shape::List(numbers, _) = all
+            && numbers.is_rounded()
+        {
+            return Some(Doubt::Rounded(at));
+        }
+    }
+    None
+}
+
 /// The kind of a column of lists, by all of its cells in JSON; an empty cell has no value. `None`: the cells are no lists
 /// of one kind.
 pub(crate) fn kind_of_lists<'a>(cells: impl Iterator<Item = &'a str>) -> Option<KeyKind> {
     let shapes = cells.map(|cell| if cell.is_empty() { Shape::Nothing } else { Shape::of(cell) });
     match shapes.fold(Shape::Nothing, Shape::and) {
-        Shape::List(of, item) => Some(KeyKind::List { of, item }),
+        Shape::List(numbers, item) => Some(KeyKind::List { of: numbers.of, item }),
         Shape::Texts => Some(KeyKind::Texts),
         _ => None,
     }
@@ -235,7 +329,10 @@ impl KeyKind {
             Error::new(ErrorKind::Unsupported, format!("`{}` is not {what}, as in other records", shown(json)))
         };
         Ok(match self {
-            Self::Json => Value::Bytes(Bytes::copy_from_slice(json.as_bytes())),
+            Self::Json => {
+                let text = json.starts_with('"').then(|| serde_json::from_str::<String>(json).ok()).flatten();
+                Value::Bytes(text.map_or_else(|| Bytes::copy_from_slice(json.as_bytes()), Bytes::from))
+            }
             Self::Text => {
                 let text: String = serde_json::from_str(json).map_err(|_| other("a text"))?;
                 Value::Bytes(text.into())
@@ -248,6 +345,7 @@ impl KeyKind {
             Self::One(of) => Value::Array(numbers(*of, json, Depth::One).ok_or_else(|| match of {
                 Number::Bool => other("true or false"),
                 Number::Integer => other("an integer"),
+                Number::Unsigned => other("an integer from 0 on"),
                 Number::Fraction => other("a number"),
             })?),
             Self::List { of, item } => {
@@ -293,6 +391,7 @@ fn numbers(of: Number, json: &str, depth: Depth) -> Option<Bytes> {
     let bytes: Vec<u8> = match of {
         Number::Bool => parsed::<bool>(json, depth)?.into_iter().map(u8::from).collect(),
         Number::Integer => parsed::<i64>(json, depth)?.iter().flat_map(|number| number.to_ne_bytes()).collect(),
+        Number::Unsigned => parsed::<u64>(json, depth)?.iter().flat_map(|number| number.to_ne_bytes()).collect(),
         Number::Fraction => parsed::<f64>(json, depth)?.iter().flat_map(|number| number.to_ne_bytes()).collect(),
     };
     Some(bytes.into())

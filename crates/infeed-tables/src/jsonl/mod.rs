@@ -8,17 +8,18 @@
 //! | values of a key, in the records that are examined | field |
 //! |---|---|
 //! | texts | text |
-//! | integers in all; of a key `label`, `class`, `cls` or `target` | one number, i64; a label |
+//! | integers in all; of a key `label`, `class`, `cls` or `target` | one number, i64 (u64 from 2^63 on); a label |
 //! | integers and fractions in all; booleans in all | one number, f64; bool |
 //! | lists of integers, of integers and fractions, of booleans | a list of i64, f64, bool |
 //! | lists of such lists with one length | a list of items of that length |
 //! | lists of texts | texts |
-//! | anything else: objects, values of several kinds | text: the value's JSON |
+//! | anything else: objects, values of several kinds | text: a text as it is, of any other value the JSON |
 //!
 //! A compressed file (gzip, zstd, bzip2; feature `packed`) is read and decompressed whole, see `records`.
 //!
-//! A text that is missing or null is empty, and so is a list. If examined records lack a number, the field is a list. Any
-//! other value of another kind is an error of its record.
+//! A text that is missing or null is empty, and so is a list. A record without a number is a bad sample, unless the
+//! user declares the field a list. Any other value of another kind is an error of its record. Warnings of opening name the
+//! fields that are not what each examined record has.
 
 mod index;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{ANNOTATIONS, COLUMNS, FORMAT, SKIP},
+        setting::{ANNOTATIONS, COLUMNS, FIELD, FORMAT, SKIP},
     },
     fingerprint::Fingerprint,
     random::SampleRng,
@@ -39,7 +40,7 @@ use infeed_core::{
 };
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
-    json_kinds::{KeyKind, kinds, like_files},
+    json_kinds::{Doubt, KeyKind, Number, doubt, kinds, like_files},
     named_files::LikeFiles,
     names::{self, ends_with, of_split},
     objects::nothing_to_read,
@@ -164,6 +165,52 @@ fn object(line: &[u8]) -> Result<HashMap<String, &RawValue>> {
     }
 }
 
+/// Fields that are not what each examined record has, for a warning of each kind.
+#[derive(Debug, Default, PartialEq)]
+struct Doubts {
+    mixed: Vec<String>,
+    bad: Vec<String>,
+    rounded: Vec<String>,
+}
+
+/// What may surprise the user of these columns. `numbers` are those of the examined records.
+fn doubts(records: &[HashMap<String, &RawValue>], numbers: &[u64], columns: &[(String, KeyKind)]) -> Doubts {
+    let mut found = Doubts::default();
+    for (name, kind) in columns {
+        let first = |at: usize| format!("{name} (record {})", numbers.get(at).copied().unwrap_or_default());
+        match doubt(records, name, kind) {
+            None => {}
+            Some(Doubt::Mixed(at)) => found.mixed.push(first(at)),
+            Some(Doubt::Bad(at, why)) => found.bad.push(format!("{}: {why}", first(at))),
+            Some(Doubt::Rounded(at)) => found.rounded.push(first(at)),
+        }
+    }
+    found
+}
+
+fn warn(doubts: &Doubts) {
+    let Doubts { mixed, bad, rounded } = doubts;
+    if !mixed.is_empty() {
+        let fields = mixed.join(", ");
+        tracing::warn!(fields, "values of several kinds: texts stay as they are, any other value becomes its JSON");
+    }
+    if !bad.is_empty() {
+        let fields = bad.join(", ");
+        tracing::warn!(
+            fields,
+            "records that lack a value of a field's kind are bad samples; declare the field a list with {FIELD}, or \
+             omit it with {COLUMNS}"
+        );
+    }
+    if !rounded.is_empty() {
+        let fields = rounded.join(", ");
+        tracing::warn!(
+            fields,
+            "integers are rounded to f64: among them are fractions, or integers that 64 bits do not hold"
+        );
+    }
+}
+
 /// See [`JsonLines`].
 #[derive(Debug)]
 struct LinesDataset {
@@ -206,6 +253,16 @@ impl LinesDataset {
         if columns.is_empty() {
             return Err(damaged("the lines have no keys").at_object(source.url()));
         }
+        for (_, kind) in columns.iter_mut().filter(|(name, _)| options.is_list(name)) {
+            let number = match kind {
+                KeyKind::One(number) => *number,
+                KeyKind::Label => Number::Integer,
+                _ => continue,
+            };
+            *kind = KeyKind::List { of: number, item: None };
+        }
+        let numbers: Vec<u64> = lines.iter().map(|(record, _)| *record).collect();
+        warn(&doubts(&objects, &numbers, &columns));
         let most = dataset.records.sizes.largest as usize;
         dataset.schema.fields = columns.iter().map(|(name, kind)| kind.field(name, most)).collect();
         dataset.columns = columns;
@@ -238,13 +295,20 @@ impl Dataset for LinesDataset {
         };
         let found = object(line).map_err(at)?;
         let value = |(name, kind): &(String, KeyKind)| {
-            let value = match kind.value(found.get(name).map(|value| value.get())) {
+            let json = found.get(name).map(|value| value.get());
+            let value = match kind.value(json) {
                 Ok(Value::Label(label)) if name == "label" => self.schema.label(label).map(Value::Label),
                 other => other,
             };
             value.map_err(|e| {
                 let e = e.at_object(format!("{}, key {name}", self.object(record)));
-                at(e.with_hint(format!("omit the field with {COLUMNS}, or set {SKIP}")))
+                let list = match kind {
+                    KeyKind::One(_) | KeyKind::Label if json.is_none_or(|json| json == "null") => {
+                        format!("set {} to have an empty list here, ", FIELD.to_pair(name, "list"))
+                    }
+                    _ => String::new(),
+                };
+                at(e.with_hint(format!("{list}omit the field with {COLUMNS}, or set {SKIP}")))
             })
         };
         Ok(Sample::new(self.columns.iter().map(value).collect::<Result<Vec<_>>>()?))

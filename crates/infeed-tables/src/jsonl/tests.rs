@@ -43,6 +43,7 @@ fn shown(dataset: &dyn Dataset, record: u64) -> Vec<String> {
         let numbers = bytes.chunks_exact(dtype.size()).map(|number| match dtype {
             DType::Bool => f64::from(number[0]),
             DType::I64 => i64::from_ne_bytes(number.try_into().unwrap()) as f64,
+            DType::U64 => u64::from_ne_bytes(number.try_into().unwrap()) as f64,
             DType::F64 => f64::from_ne_bytes(number.try_into().unwrap()),
             other => panic!("{other}"),
         });
@@ -55,7 +56,7 @@ fn shown(dataset: &dyn Dataset, record: u64) -> Vec<String> {
 fn keys_are_fields_of_the_kind_that_all_their_values_have() {
     // With a byte order mark, Windows' line ends, empty lines, and no end of the last line.
     let first = r#"{"text": "a \"cat\" ü", "label": 3, "x": 1, "ok": true, "tokens": [5, 9], "late": [],
-        "box": [[0, 1], [2, 3.5]], "meta": {"id": 7}, "words": ["a"], "some": 4}"#;
+        "box": [[0, 1], [2, 3.5]], "meta": {"id": 7}, "words": ["a"]}"#;
     let second =
         r#"{"label": -1, "x": 0.5, "ok": false, "tokens": [], "late": [0.5], "box": [], "meta": null, "words": []}"#;
     let dataset = sound(&format!("\u{feff}{}\r\n\n  \n{second}", first.replace('\n', "")));
@@ -68,7 +69,6 @@ fn keys_are_fields_of_the_kind_that_all_their_values_have() {
         ("late", "list"),
         ("meta", "text"),
         ("ok", "array"),
-        ("some", "list"),
         ("text", "text"),
         ("tokens", "list"),
         ("words", "texts"),
@@ -84,25 +84,13 @@ fn keys_are_fields_of_the_kind_that_all_their_values_have() {
         "late=[]",
         "meta={\"id\": 7}",
         "ok=[1.0]",
-        "some=[4.0]",
         "text=a \"cat\" ü",
         "tokens=[5.0, 9.0]",
         "words=[b\"a\"]",
         "x=[1.0]",
     ];
     assert_eq!(shown(&*dataset, 0), first);
-    let second = [
-        "label=-1",
-        "box=[]",
-        "late=[0.5]",
-        "meta=",
-        "ok=[0.0]",
-        "some=[]",
-        "text=",
-        "tokens=[]",
-        "words=[]",
-        "x=[0.5]",
-    ];
+    let second = ["label=-1", "box=[]", "late=[0.5]", "meta=", "ok=[0.0]", "text=", "tokens=[]", "words=[]", "x=[0.5]"];
     assert_eq!(shown(&*dataset, 1), second);
 }
 
@@ -131,6 +119,112 @@ fn a_value_of_another_kind_beyond_what_is_examined_is_an_error_of_its_record() {
     lines[at] = "{\"n\": 1".to_owned();
     let error = read(&*opened(&lines.join("\n")).unwrap(), at as u64).unwrap_err().to_string();
     assert!(error.contains("the record is not a JSON object") && error.contains("a.jsonl"), "{error}");
+}
+
+/// The lines with another one at the end.
+fn and(count: usize, line: &str, last: &str) -> String {
+    format!("{}{last}\n", format!("{line}\n").repeat(count))
+}
+
+/// What opening warns of.
+fn doubted(text: &str) -> Doubts {
+    let records: Vec<_> = text.lines().map(|line| object(line.as_bytes()).unwrap()).collect();
+    let numbers: Vec<u64> = (100..).take(records.len()).collect();
+    doubts(&records, &numbers, &kinds(&records))
+}
+
+#[test]
+fn an_odd_value_changes_no_text_of_other_records() {
+    for (odd, want) in [("3", "3"), ("true", "true"), ("{\"a\": \"b\"}", "{\"a\": \"b\"}"), ("[\"x\"]", "[\"x\"]")] {
+        let text = and(40, r#"{"answer": "yes \u00fc"}"#, &format!("{{\"answer\": {odd}}}"));
+        let dataset = sound(&text);
+        assert_eq!(dataset.schema().fields[0].kind.name(), "text");
+        assert_eq!(shown(&*dataset, 0), ["answer=yes ü"]);
+        assert_eq!(shown(&*dataset, 40), [format!("answer={want}")]);
+        assert_eq!(doubted(&text), Doubts { mixed: vec!["answer (record 140)".to_owned()], ..Doubts::default() });
+    }
+    // Half of a surrogate pair is no text, and a null is no item of a list: bad samples.
+    for (line, odd, first, why) in [
+        (r#"{"answer": "yes"}"#, r#"{"answer": "\ud83d"}"#, "answer=yes", "is not a text"),
+        (r#"{"tags": ["a", "b"]}"#, r#"{"tags": ["a", null]}"#, "tags=[b\"a\", b\"b\"]", "is not a list of texts"),
+        (r#"{"n": [1, 2]}"#, r#"{"n": [1, null]}"#, "n=[1.0, 2.0]", "is not a list of numbers"),
+    ] {
+        let text = and(40, line, odd);
+        let dataset = opened(&text).unwrap();
+        assert_eq!(shown(&*dataset, 0), [first]);
+        let error = read(&*dataset, 40).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("omit the field"), "{error}");
+        let found = doubted(&text);
+        assert!(found.bad[0].contains("(record 140): ") && found.bad[0].contains(why), "{found:?}");
+    }
+    // Objects, empty lists and nulls are no surprise; lists of several lengths are.
+    for line in [r#"{"a": {"b": 1}, "c": [], "d": "x"}"#, r#"{"a": [{"b": 1}], "c": [1], "d": "x"}"#] {
+        assert_eq!(doubted(&and(2, line, r#"{"a": null, "c": [], "d": null}"#)), Doubts::default());
+    }
+    let found = doubted(&and(2, r#"{"box": [[1, 2]]}"#, r#"{"box": [[1, 2, 3]]}"#));
+    assert_eq!(found.mixed, ["box (record 102)"]);
+}
+
+#[test]
+fn a_record_without_a_number_is_a_bad_sample_unless_the_field_is_declared_a_list() {
+    for (line, key, kind, first) in [
+        (r#"{"label": 7, "t": "x"}"#, "label", "label", "label=7"),
+        (r#"{"score": 7, "t": "x"}"#, "score", "array", "score=[7.0]"),
+        (r#"{"score": 0.5, "t": "x"}"#, "score", "array", "score=[0.5]"),
+    ] {
+        for last in [format!("{{\"{key}\": null, \"t\": \"y\"}}"), "{\"t\": \"y\"}".to_owned()] {
+            let text = and(40, line, &last);
+            let dataset = opened(&text).unwrap();
+            assert_eq!(dataset.schema().fields[0].kind.name(), kind);
+            assert_eq!(shown(&*dataset, 0)[0], first);
+            let error = read(&*dataset, 40).unwrap_err().to_string();
+            assert!(error.contains(&format!("a.jsonl, key {key}")) && error.contains("it has no value"), "{error}");
+            assert!(error.contains(&format!("set field(\"{key}\", [\"list\"])")), "{error}");
+            let bad = format!("{key} (record 140): it has no value, and other records have one");
+            assert_eq!(doubted(&text), Doubts { bad: vec![bad], ..Doubts::default() });
+            let open = open_source(source(&[("a.jsonl", &text)])).field(key, ["list"]);
+            let dataset = block_on(open.into_future()).unwrap();
+            block_on(dataset_contract(&*dataset)).unwrap();
+            let field = dataset.schema().fields.iter().position(|field| field.name == key).unwrap();
+            assert_eq!(shown(&*dataset, 40)[field], format!("{key}=[]"));
+            assert!(shown(&*dataset, 0)[field].starts_with(&format!("{key}=[")));
+        }
+    }
+}
+
+#[test]
+fn integers_from_2_to_the_63_are_integers_of_64_bits() {
+    let bytes = |text: &str| {
+        let dataset = sound(text);
+        let (FieldKind::Array { dtype, .. } | FieldKind::List { dtype, .. }) = dataset.schema().fields[0].kind else {
+            panic!("{:?}", dataset.schema())
+        };
+        let values = (0..dataset.len()).map(|record| match &read(&*dataset, record).unwrap().values[0] {
+            Value::Array(bytes) | Value::List(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        });
+        (dtype, values.collect::<Vec<_>>().concat())
+    };
+    let ids = [u64::MAX, u64::MAX - 1, 1 << 63, 5];
+    let one: String = ids.iter().map(|id| format!("{{\"id\": {id}}}\n")).collect();
+    let list = format!("{{\"id\": {ids:?}}}\n{{\"id\": []}}\n");
+    for text in [one, list] {
+        assert_eq!(bytes(&text), (DType::U64, ids.map(u64::to_ne_bytes).concat()));
+        assert_eq!(doubted(&text), Doubts::default());
+    }
+    // What no integer of 64 bits holds is rounded, with a warning; exact fractions are none.
+    let rounded = |values: &str| {
+        let text: String = values.split(' ').map(|value| format!("{{\"id\": {value}}}\n")).collect();
+        assert_eq!(bytes(&text).0, DType::F64, "{values}");
+        doubted(&text).rounded
+    };
+    assert_eq!(rounded("1 18446744073709551616"), ["id (record 101)"]);
+    assert_eq!(rounded("-1 18446744073709551615"), ["id (record 101)"]);
+    assert_eq!(rounded("9007199254740993 2 0.5"), ["id (record 102)"]);
+    assert_eq!(rounded("9007199254740992 1e300 -0.5"), [""; 0]);
+    let labels = opened("{\"label\": 3}\n{\"label\": 18446744073709551615}\n").unwrap();
+    assert_eq!(shown(&*labels, 0), ["label=3"]);
+    assert!(read(&*labels, 1).unwrap_err().to_string().contains("is not an integer"));
 }
 
 #[test]
