@@ -215,16 +215,18 @@ pub(crate) fn kind_of<'a>(values: impl Iterator<Item = Option<&'a str>>) -> KeyK
     shapes.into_iter().fold(Shape::Nothing, Shape::and).kind(is_everywhere)
 }
 
-/// The keys of some records with their kinds, in the order of their names. A key that some records lack has the kind of
-/// its values in the others.
+/// The keys of some records with their kinds, in the order of their names. Numbers that some records lack are lists;
+/// labels stay labels.
 pub fn kinds(records: &[HashMap<String, &RawValue>]) -> Vec<(String, KeyKind)> {
-    let mut found: HashMap<&str, Shape> = HashMap::new();
+    let mut found: HashMap<&str, (Shape, usize)> = HashMap::new();
     for (name, value) in records.iter().flatten() {
-        let all = found.entry(name).or_insert(Shape::Nothing);
-        *all = all.and(Shape::of_key(value.get()));
+        let shape = Shape::of_key(value.get());
+        let (all, there) = found.entry(name).or_insert((Shape::Nothing, 0));
+        *all = all.and(shape);
+        *there += usize::from(shape != Shape::Nothing);
     }
-    let kind = |(name, shape): (&str, Shape)| {
-        let kind = match shape.kind(true) {
+    let kind = |(name, (shape, there)): (&str, (Shape, usize))| {
+        let kind = match shape.kind(there == records.len() || LABELS.contains(&name)) {
             KeyKind::One(Number::Integer | Number::Unsigned) if LABELS.contains(&name) => KeyKind::Label,
             kind => kind,
         };
@@ -245,6 +247,8 @@ pub enum Doubt {
     Bad(usize, String),
     /// An integer that changes when it becomes a fraction of 64 bits.
     Rounded(usize),
+    /// A record without the number that others have, so that the key is a list.
+    Lacking(usize),
 }
 
 /// What may surprise the user of the key `name`, which has become `kind`.
@@ -268,7 +272,9 @@ pub fn doubt(records: &[HashMap<String, &RawValue>], name: &str, kind: &KeyKind)
             return Some(Doubt::Rounded(at));
         }
     }
-    None
+    let is_list = matches!((all, kind), (Shape::One(_), KeyKind::List { .. }));
+    let lacking = values().position(|value| value.is_none_or(|json| Shape::of_key(json) == Shape::Nothing));
+    lacking.filter(|_| is_list).map(Doubt::Lacking)
 }
 
 /// The kind of a column of lists, by all of its cells in JSON; an empty cell has no value. `None`: the cells are no lists

@@ -171,10 +171,17 @@ struct Doubts {
     mixed: Vec<String>,
     bad: Vec<String>,
     rounded: Vec<String>,
+    lacking: Vec<String>,
 }
 
-/// What may surprise the user of these columns. `numbers` are those of the examined records.
-fn doubts(records: &[HashMap<String, &RawValue>], numbers: &[u64], columns: &[(String, KeyKind)]) -> Doubts {
+/// What may surprise the user of these columns. `numbers` are those of the examined records; `is_said`: whether the
+/// user declared a column.
+fn doubts(
+    records: &[HashMap<String, &RawValue>],
+    numbers: &[u64],
+    columns: &[(String, KeyKind)],
+    is_said: impl Fn(&str) -> bool,
+) -> Doubts {
     let mut found = Doubts::default();
     for (name, kind) in columns {
         let first = |at: usize| format!("{name} (record {})", numbers.get(at).copied().unwrap_or_default());
@@ -183,13 +190,15 @@ fn doubts(records: &[HashMap<String, &RawValue>], numbers: &[u64], columns: &[(S
             Some(Doubt::Mixed(at)) => found.mixed.push(first(at)),
             Some(Doubt::Bad(at, why)) => found.bad.push(format!("{}: {why}", first(at))),
             Some(Doubt::Rounded(at)) => found.rounded.push(first(at)),
+            Some(Doubt::Lacking(at)) if !is_said(name) => found.lacking.push(first(at)),
+            Some(Doubt::Lacking(_)) => {}
         }
     }
     found
 }
 
 fn warn(doubts: &Doubts) {
-    let Doubts { mixed, bad, rounded } = doubts;
+    let Doubts { mixed, bad, rounded, lacking } = doubts;
     if !mixed.is_empty() {
         let fields = mixed.join(", ");
         tracing::warn!(fields, "values of several kinds: texts stay as they are, any other value becomes its JSON");
@@ -201,6 +210,10 @@ fn warn(doubts: &Doubts) {
             "records that lack a value of a field's kind are bad samples; declare the field a list with {FIELD}, or \
              omit it with {COLUMNS}"
         );
+    }
+    if !lacking.is_empty() {
+        let fields = lacking.join(", ");
+        tracing::warn!(fields, "some records lack these numbers: the fields are lists, which are empty there");
     }
     if !rounded.is_empty() {
         let fields = rounded.join(", ");
@@ -262,7 +275,7 @@ impl LinesDataset {
             *kind = KeyKind::List { of: number, item: None };
         }
         let numbers: Vec<u64> = lines.iter().map(|(record, _)| *record).collect();
-        warn(&doubts(&objects, &numbers, &columns));
+        warn(&doubts(&objects, &numbers, &columns, |name| options.is_list(name)));
         let most = dataset.records.sizes.largest as usize;
         dataset.schema.fields = columns.iter().map(|(name, kind)| kind.field(name, most)).collect();
         dataset.columns = columns;
