@@ -202,7 +202,7 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
         (
             &[".mds", ".mds.zstd", ".mds.gz", ".mds.bz2", ".mds.snappy", ".tfrecord", ".tfrec", ".tfrecord.gz"],
             "shards of MDS or TFRecord",
-            "build with the feature `shards`",
+            "build with the feature `shards`; MDS needs its index.json next to the shards",
         ),
         (&[".nrrd", ".nhdr", ".nii", ".nii.gz"], "volumes", "build with the feature `volumes`"),
         (&[".mdb"], "databases of LMDB", "write the records into tar shards"),

@@ -129,7 +129,10 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
     {
         return Err(Error::new(ErrorKind::Unsupported, "a compressed tar can't be read by ranges")
             .at_object(source.display_name(&packed.name))
-            .with_hint("decompress it (gunzip, unzstd)"));
+            .with_hint(format!(
+                "decompress it (gunzip, unzstd); if it holds class folders, unpack it with `infeed stage {} DIR`",
+                source.display_name(&packed.name)
+            )));
     }
     let packed: Vec<&Object> = objects.iter().filter(|o| is_compressed(&o.name)).collect();
     // The compressed form of a tar that is there, too, lacks nothing.
