@@ -79,11 +79,14 @@ fn are_records(names: &[&str]) -> Result<()> {
     }
 }
 
+/// The name of a field, and its file for each record.
+type FolderFiles = (String, Vec<Object>);
+
 /// The files of each folder that names a kind, in the order of their records; `None` if folders are no kinds.
 ///
 /// # Errors
 /// `Config` if a folder lacks a file that another has, or for several splits.
-fn kinds(objects: &[Object], split: Option<&str>) -> Result<Option<Vec<(String, Vec<Object>)>>> {
+fn kinds(objects: &[Object], split: Option<&str>) -> Result<Option<Vec<FolderFiles>>> {
     let placed: Option<Vec<(String, String, &Object)>> =
         objects.iter().map(|object| layout::kind_of(&object.name).map(|(kind, key)| (kind, key, object))).collect();
     let Some(mut placed) = placed else { return Ok(None) };
@@ -155,7 +158,7 @@ impl Files {
     /// `columns`: the field of `.npy` files, and the files in the order of their records, of which there are some.
     async fn new(
         source: &Source,
-        columns: Vec<(String, Vec<Object>)>,
+        columns: Vec<FolderFiles>,
         FolderLabels { labels, classes, .. }: FolderLabels,
         chosen: Option<&[String]>,
     ) -> Result<Self> {
