@@ -111,7 +111,8 @@ fn each_of_many_npy_is_a_record_and_class_folders_label_it() {
 #[test]
 fn files_of_folders_that_name_kinds_are_fields_of_one_record() {
     let file = |n: u8| npy("|u1", "(2, 2)", &[n; 4]);
-    for [images, masks] in [["images", "masks"], ["X", "y"], ["data/inputs", "data/gt"]] {
+    let folders = [["images", "masks"], ["X", "y"], ["data/inputs", "data/gt"], ["imagesTr", "labelsTr"]];
+    for [images, masks] in folders {
         let files = [(images, "a/1", 1), (masks, "a/1", 2), (images, "b", 3), (masks, "b", 4)];
         let files: Vec<(String, u8)> = files.iter().map(|(top, name, n)| (format!("{top}/{name}.npy"), *n)).collect();
         let dir = folder(&files.iter().map(|(name, n)| (name.as_str(), file(*n))).collect::<Vec<_>>());
@@ -129,6 +130,14 @@ fn files_of_folders_that_name_kinds_are_fields_of_one_record() {
         fails(at(dir.path()), ErrorKind::Config, &["/c.npy` has no partner `"]);
     }
     let of = |name: &'static str| (name, file(1));
+    let dir = folder(&["images/1.npy", "masks/1.npy", "weights/1.npy"].map(of));
+    fails(at(dir.path()), ErrorKind::Config, &["`weights/1.npy` is next to the folders images, masks"]);
+    let dir = folder(&["x_train/1.npy", "y_train/1.npy", "x_test/2.npy", "y_test/2.npy"].map(of));
+    assert_eq!(sound(at(dir.path()).split("test")).schema().fields.len(), 2);
+    // Each is a record if the user says so.
+    let dir = folder(&["images/1.npy", "masks/2.npy"].map(of));
+    fails(at(dir.path()), ErrorKind::Config, &["has no partner", "set format(\"arrays\")"]);
+    assert_eq!(sound(at(dir.path()).format("arrays")).len(), 2);
     let splits = ["train/images/1.npy", "train/masks/1.npy", "val/images/2.npy", "val/masks/2.npy"];
     let dir = folder(&splits.map(of));
     fails(at(dir.path()), ErrorKind::Config, &["several splits: train, val"]);
@@ -174,9 +183,18 @@ fn each_of_many_npz_is_a_record_if_the_format_is_named() {
         if ending == "npz" {
             fails(open().columns(["t"]), ErrorKind::Unsupported, &["`t` can't be read", "type `<U1`"]);
         }
-        // A record whose file is cut or lacks an array is a bad sample.
+        // Another split, by the names of files.
+        fs::write(dir.path().join(format!("test_3.{ending}")), &two).unwrap();
+        assert_eq!(sound(open().split("test")).len(), 1);
+        fs::remove_file(dir.path().join(format!("test_3.{ending}"))).unwrap();
+        // A record whose file is cut, damaged or lacks an array is a bad sample.
         let lacking = npz(&[("x.npy", npy("|u1", "(2, 3)", &[3; 6]))], 0);
-        for (damaged, says) in [(lacking, "`y`"), (two[..two.len() - 9].to_vec(), "2.")] {
+        let mut turned = two.clone();
+        let at_values = two.windows(6).position(|bytes| bytes == [3; 6]).unwrap_or(two.len() / 3);
+        turned[at_values] ^= 1;
+        let mut cases = vec![(lacking, "`y`"), (two[..two.len() - 9].to_vec(), "2.")];
+        cases.extend((ending == "npz").then_some((turned, "2.")));
+        for (damaged, says) in cases {
             fs::write(dir.path().join(&names[1]), damaged).unwrap();
             let dataset = block_on(open().into_future()).unwrap();
             let error = batch(&dataset, Transform::new(), DType::F32).unwrap_err();

@@ -12,7 +12,7 @@ use infeed_core::error::{
 use infeed_store::Source;
 
 use super::{
-    layout,
+    layout::{self, Role, Run},
     names::{is_image, parent},
 };
 
@@ -86,12 +86,20 @@ pub(crate) fn classes_of(
     if let Some(kinds) = layout::no_classes(&found.iter().map(String::as_str).collect()).filter(|_| refuse_kinds) {
         let as_classes = FORMAT.to("folder");
         let at = |what: String| Error::config(what).at_object(source.url());
-        if let [only] = kinds[..] {
+        if let ([only], true) = (&kinds[..], are_images) {
             let folder = source.display_name(&format!("{}{only}", layout::wrapper(names)));
             return Err(at(format!("all images are in the folder `{only}`, which is named like masks or labels"))
                 .with_hint(format!(
                     "to read its images without labels open {folder}; to take it for a class {as_classes}"
                 )));
+        }
+        if !are_images {
+            let what =
+                format!("the folders {} are named like kinds of files and splits, not like classes", kinds.join(", "));
+            return Err(at(what).with_hint(format!(
+                "give files of one record the same name in these folders; if each file is a record, set {}",
+                FORMAT.to("arrays")
+            )));
         }
         let pattern = match kinds.iter().find(|kind| layout::is_marks(kind)) {
             Some(masks) => format!(", such as {}", MASK_FILES.to(&format!("{masks}/{{stem}}.png"))),
@@ -103,11 +111,20 @@ pub(crate) fn classes_of(
                 "tell masks by a pattern of their names{pattern}; or take the folders for classes: {as_classes}"
             )));
     }
+    let runs = layout::runs(names);
     if refuse_kinds {
-        no_marks_below(names, around, source)?;
+        no_marks_below(&runs, around, names, source)?;
     }
     result.is_doubtful |= are_images && given.is_none() && tell_marks(names, around, &found, source);
-    result.is_doubtful |= given.is_none() && warn_of_levels(names, around, &found, source);
+    if let Some(twin) = twin(names, around, &found).filter(|_| !are_images && refuse_kinds) {
+        tracing::warn!(
+            url = source.url(),
+            folder = twin,
+            "folders with files of the same names are taken for classes; if files of one name belong together, call the \
+             folders images and masks, or X and y"
+        );
+    }
+    result.is_doubtful |= given.is_none() && warn_of_levels(&runs, around, &found, source);
     if let (Some(only), 1, None) = (found.first(), found.len(), &given) {
         let folder = source.display_name(&format!("{}{only}", &names[0][..around]));
         tracing::warn!(
@@ -133,20 +150,24 @@ pub(crate) fn classes_of(
 
 /// An error if some of the images in class folders are in folders of masks below them: `a/images/1.png` and
 /// `a/masks/x.png`.
-fn no_marks_below(names: &[&str], around: usize, source: &Source) -> Result<()> {
-    let below = |name: &&str| name[around..].split_once('/').is_some_and(|(_, rest)| layout::is_mark(rest));
-    let Some(mask) = names.iter().copied().find(below) else { return Ok(()) };
-    let Some(image) = names.iter().copied().find(|name| !below(name)) else { return Ok(()) };
+fn no_marks_below(runs: &[Run<'_>], around: usize, names: &[&str], source: &Source) -> Result<()> {
+    let below = |run: &&Run<'_>| {
+        let folder = run.folder.get(around..).and_then(|folder| folder.split_once('/'));
+        folder.is_some_and(|(_, below)| layout::of_folders(below).0 == Some(Role::Marks))
+    };
+    let Some(masks) = runs.iter().find(below) else { return Ok(()) };
+    let Some(images) = runs.iter().find(|run| !below(run)) else { return Ok(()) };
+    let [mask, image] = [masks, images].map(|run| names[run.names.start]);
     let what = format!("`{mask}` is in a folder of masks, but `{image}` and other images have no mask of their name");
     Err(Error::config(what).at_object(source.url()).with_hint(format!(
-        "give the pattern of the masks' names with {MASK_FILES}, move them elsewhere, or take the folders for classes: {}",
+        "give the pattern of the masks with {MASK_FILES}, move them elsewhere, or take the folders for classes: {}",
         FORMAT.to("folder")
     )))
 }
 
 /// Warns of class folders that are rather splits, images of records, or folders around the classes. Returns whether it
 /// did.
-fn warn_of_levels(names: &[&str], around: usize, tops: &BTreeSet<String>, source: &Source) -> bool {
+fn warn_of_levels(runs: &[Run<'_>], around: usize, tops: &BTreeSet<String>, source: &Source) -> bool {
     let url = source.url();
     let mut is_doubtful = false;
     let mut warn = |folders: String, what: String| {
@@ -165,24 +186,19 @@ fn warn_of_levels(names: &[&str], around: usize, tops: &BTreeSet<String>, source
         warn(images.clone(), "a folder that is named like the images of all classes is taken for a class".to_owned());
     }
     if tops.len() > 1 && tops.iter().all(|top| layout::is_part(top)) {
-        let what = "folders that are named like parts of one set of images are taken for classes; if they are none, open \
-                    them one after another, or give a table of labels";
+        let what = "folders that are named like parts of one set of images are taken for classes; if they are parts, \
+                    open them one after another, or give a table of labels";
         warn(tops.iter().take(3).cloned().collect::<Vec<_>>().join(", "), what.to_owned());
     }
-    // The folders below the classes. Names are in order, so a pair is compared with the last one first.
+    // The folders below the classes.
     let mut below: BTreeMap<&str, &str> = BTreeMap::new();
-    let (mut last, mut repeated, mut sibling) = (("", ""), None, None);
-    let mut all_below = true;
-    for name in names {
-        let mut folders = name[around..].splitn(3, '/');
-        let (Some(top), Some(second), Some(_)) = (folders.next(), folders.next(), folders.next()) else {
+    let (mut repeated, mut sibling, mut all_below) = (None, None, true);
+    for run in runs {
+        let mut folders = run.folder.get(around..).unwrap_or_default().split('/');
+        let (Some(top), Some(second)) = (folders.next(), folders.next()) else {
             all_below = false;
             continue;
         };
-        if (top, second) == last {
-            continue;
-        }
-        last = (top, second);
         if *below.entry(second).or_insert(top) != top {
             repeated.get_or_insert(second);
         }

@@ -125,7 +125,7 @@ pub(crate) fn is_split(word: &str) -> bool {
     SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word))
 }
 
-/// Whether these folders are splits: called so, at least one for training and one for something else, or in the same way around such words (`seg_train` and `seg_test`,
+/// Whether these folders are splits: called so, or one for training and one for something else are, or in the same way around such words (`seg_train` and `seg_test`,
 /// `training_set` and `test_set`), perhaps with `unlabeled` and the like between them.
 pub(crate) fn are_splits<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> bool {
     let mut exact = tops.clone().filter(|top| is_split(top)).map(|top| may_be_split(top) == Some(true));
@@ -242,6 +242,25 @@ pub(crate) fn may_be_split(folder: &str) -> Option<bool> {
     folder.split(BETWEEN).find_map(of)
 }
 
+/// The files of a folder that follow one another, as a range of names.
+pub(crate) struct Run<'a> {
+    pub(crate) folder: &'a str,
+    pub(crate) names: std::ops::Range<usize>,
+}
+
+/// Consecutive names in one folder: far fewer than names, of which there may be a million.
+pub(crate) fn runs<'a>(names: &[&'a str]) -> Vec<Run<'a>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        let folder = parent(name);
+        match runs.last_mut() {
+            Some(run) if run.folder == folder => run.names.end = at + 1,
+            _ => runs.push(Run { folder, names: at..at + 1 }),
+        }
+    }
+    runs
+}
+
 /// Whether a file is in a folder of masks or labels.
 pub(crate) fn is_mark(name: &str) -> bool {
     of_folders(parent(name)).0 == Some(Role::Marks)
@@ -289,9 +308,14 @@ pub(crate) fn key(name: &str) -> String {
 pub(crate) fn kind_of(name: &str) -> Option<(String, String)> {
     let (mut kind, mut key) = (None, String::new());
     for folder in parent(name).split('/').filter(|folder| !folder.is_empty()) {
-        let (found, rest) = match role(folder) {
-            (None, _) if folder.eq_ignore_ascii_case("x") || folder.eq_ignore_ascii_case("y") => (true, ""),
-            (role, rest) => (role.is_some(), rest),
+        // `X`, `y_train`; `imagesTr` and `labelsTs` of nnU-Net.
+        let split = folder.strip_prefix(['x', 'X', 'y', 'Y']).map(|rest| rest.trim_start_matches(BETWEEN));
+        let of_nnunet =
+            ["Tr", "Ts"].into_iter().find(|end| folder.strip_suffix(end).is_some_and(|f| role(f).0.is_some()));
+        let (found, rest) = match (role(folder), split, of_nnunet) {
+            ((None, _), Some(split), _) if split.is_empty() || is_split(split) => (true, split),
+            ((None, _), _, Some(end)) => (true, end),
+            ((role, rest), ..) => (role.is_some(), rest),
         };
         if found && kind.replace(folder.replacen(rest, "", 1).trim_matches(BETWEEN).to_owned()).is_some() {
             return None;

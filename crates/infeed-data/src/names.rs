@@ -128,8 +128,8 @@ fn value_of(folder: &str) -> &str {
     folder.split_once('=').map_or(folder, |(_, value)| value)
 }
 
-/// The set of a shard, its number and how many the set has: `train_sft`, 3, 24 of `data/train_sft-00003-of-00024.parquet`
-/// and of `train_sft-00003-of-00024-0123456789abcdef.parquet`.
+/// The set of a shard, its number and how many the set has: `train_sft`, 3, 24 of `x/train_sft-00003-of-00024.parquet` and
+/// of `train_sft-00003-of-00024-0123456789abcdef.parquet`.
 fn numbered(name: &str) -> Option<(&str, u64, u64)> {
     let base = base(name);
     let (before, behind) = base.rsplit_once("-of-")?;

@@ -11,7 +11,7 @@ use std::{
 use infeed_core::error::{Error, ErrorKind, Result, setting::MASK_FILES};
 
 use super::{
-    layout::{Role, joined, of_folders, stem},
+    layout::{Role, joined, of_folders, runs, stem},
     names::{base, is_image, parent},
 };
 
@@ -75,25 +75,6 @@ pub(crate) struct Sides {
     pub(crate) masks: Vec<(u32, String)>,
     /// Further masks of the images.
     pub(crate) others: Vec<u32>,
-}
-
-/// A folder of images, as a range of names.
-struct Run<'a> {
-    folder: &'a str,
-    names: std::ops::Range<usize>,
-}
-
-/// Consecutive names in one folder.
-fn runs<'a>(names: &[&'a str]) -> Vec<Run<'a>> {
-    let mut runs: Vec<Run<'_>> = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let folder = parent(name);
-        match runs.last_mut() {
-            Some(run) if run.folder == folder => run.names.end = at + 1,
-            _ => runs.push(Run { folder, names: at..at + 1 }),
-        }
-    }
-    runs
 }
 
 /// Images and masks, if names of folders or files tell them apart; `names` has only image files. If an image consists

@@ -87,9 +87,19 @@ type FolderFiles = (String, Vec<Object>);
 /// # Errors
 /// `Config` if a folder lacks a file that another has, or for several splits.
 fn kinds(objects: &[Object], split: Option<&str>) -> Result<Option<Vec<FolderFiles>>> {
-    let placed: Option<Vec<(String, String, &Object)>> =
-        objects.iter().map(|object| layout::kind_of(&object.name).map(|(kind, key)| (kind, key, object))).collect();
-    let Some(mut placed) = placed else { return Ok(None) };
+    let placed = objects.iter().filter_map(|object| Some((layout::kind_of(&object.name)?, object)));
+    let mut placed: Vec<(String, String, &Object)> = placed.map(|((kind, key), object)| (kind, key, object)).collect();
+    if placed.len() < objects.len() {
+        let named: BTreeSet<&str> = placed.iter().map(|(kind, ..)| kind.as_str()).collect();
+        let other = objects.iter().find(|object| layout::kind_of(&object.name).is_none());
+        let Some(other) = other.filter(|_| named.len() > 1) else { return Ok(None) };
+        let named = named.into_iter().collect::<Vec<_>>().join(", ");
+        let what = format!("`{}` is next to the folders {named}, which are fields of one record", other.name);
+        return Err(Error::config(what).with_hint(format!(
+            "move it elsewhere, or into a folder whose name is that of a field; if each file is a record, set {}",
+            FORMAT.to("arrays")
+        )));
+    }
     layout::keep_split(&mut placed, |(_, key, _)| key.clone(), split)?;
     let mut folders: BTreeMap<String, BTreeMap<String, Object>> = BTreeMap::new();
     for (kind, key, object) in placed {
@@ -124,8 +134,8 @@ async fn first_arrays(source: &Source, object: &Object) -> Result<Vec<(String, R
 }
 
 impl Files {
-    /// Opens files of which each is a record, or, if the user did not name the format, `.npy` files of folders that name
-    /// kinds.
+    /// Opens files of which each is a record. If the user did not name the format, `.npy` files of folders that name kinds
+    /// are records together.
     pub(super) async fn open(source: &Source, mut objects: Vec<Object>, options: &OpenOptions) -> Result<Self> {
         let is_said = options.format.is_some();
         let at = |e: Error| e.at_object(source.url());
@@ -138,17 +148,27 @@ impl Files {
                     let folder = layout::split_folder(&names().collect::<Vec<_>>(), split);
                     format!("{folder}/")
                 });
-                let folder = folder.unwrap_or_default();
+                let mut folder = folder.unwrap_or_default();
+                let is_of = |name: &str, split: &str| {
+                    split_of(stem(base(name))).is_some_and(|(of, _)| of.eq_ignore_ascii_case(split))
+                };
+                // `train_0.npz`, where no folder is a split.
+                if let Some(split) = options.split.as_ref().filter(|split| names().any(|name| is_of(name, split)))
+                    && !names().any(|name| name.starts_with(&folder))
+                {
+                    objects.retain(|object| is_of(&object.name, split));
+                    folder.clear();
+                }
                 objects.retain(|object| object.name.starts_with(&folder));
                 let names: Vec<&str> = objects.iter().map(|o| &o.name[folder.len()..]).collect();
                 if names.is_empty() {
                     return Err(at(Error::new(ErrorKind::NotFound, format!("no arrays in a folder `{folder}`"))
-                        .with_hint("a split is the name of a folder")));
+                        .with_hint("a split is the name of a folder, or a word in the names of files")));
                 }
                 if !is_said {
                     are_records(&names).map_err(at)?;
                 }
-                let labels = classes_of(&names, source, options.classes.clone(), true)?;
+                let labels = classes_of(&names, source, options.classes.clone(), !is_said)?;
                 (vec![(ARRAY.to_owned(), objects)], labels)
             }
         };
@@ -186,7 +206,11 @@ impl Files {
                 fields.push((Field::new(of, kind), Place::Array { column, name }));
             }
         }
-        fields.extend(labels.is_some().then(|| (Field::label(), Place::Folder)));
+        let has_label = fields.iter().any(|(field, _)| field.name == "label");
+        if has_label && labels.is_some() {
+            tracing::warn!(url = source.url(), "the files hold an array `label`: names of folders are no labels");
+        }
+        fields.extend((labels.is_some() && !has_label).then(|| (Field::label(), Place::Folder)));
         let why = |(name, error): &(String, Error)| format!("{name} ({})", error.what());
         if let Some(chosen) = chosen {
             let there = listed(fields.iter().map(|(field, _)| &field.name));

@@ -110,6 +110,8 @@ pub fn numpy_type(descr: &str) -> Option<(DType, bool)> {
         "f2" => DType::F16,
         "f4" => DType::F32,
         "f8" => DType::F64,
+        // numpy has no bfloat16: ml_dtypes and `npy_header` write it so.
+        "V2" => DType::Bf16,
         _ => return None,
     };
     let swapped = match order {

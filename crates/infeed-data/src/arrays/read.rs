@@ -12,7 +12,7 @@ use infeed_store::{Object, Source};
 use super::header::{Array, Entry, parse_directory, parse_end, parse_local, parse_npy, parse_safetensors};
 use crate::{
     names::ends_with,
-    packed::{Packing, inflate, no_memory, read_head, supported},
+    packed::{Packing, inflate, is_crc, no_memory, read_head, supported},
 };
 
 /// Enough bytes for nearly all npy headers; if one is longer, the rest is read.
@@ -219,7 +219,14 @@ pub(super) fn arrays_of(name: &str, file: &Bytes, wanted: &dyn Fn(&str) -> bool)
         let read = |(name, entry): (&str, &Entry)| {
             let local = sliced(file, entry.at..entry.at.saturating_add(30).min(directory.start))?;
             let npy = match entry_place(name, entry, &local, directory.start)? {
-                EntryPlace::Stored(range) => sliced(file, range)?,
+                EntryPlace::Stored(range) => {
+                    let npy = sliced(file, range)?;
+                    if !is_crc(&npy, entry.crc) {
+                        return Err(Error::corrupt(format!("the checksum of the array `{name}` is wrong"))
+                            .with_hint("fetch the file again"));
+                    }
+                    npy
+                }
                 EntryPlace::Deflated(deflated) => deflated.inflate(&sliced(file, deflated.range.clone())?)?,
             };
             Ok((name.to_owned(), usable(npy_of(&npy).map(array))?))

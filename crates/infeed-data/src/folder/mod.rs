@@ -198,7 +198,9 @@ impl Format for Folder {
 /// Warns if the images that a table of labels lists are of several splits.
 fn warn_of_splits(source: &Source, names: &[&str]) {
     let around = layout::wrapper(names).len();
-    let tops: BTreeSet<&str> = names.iter().filter_map(|name| Some(name[around..].split_once('/')?.0)).collect();
+    let runs = layout::runs(names);
+    let tops = runs.iter().filter_map(|run| run.folder.get(around..)?.split('/').next());
+    let tops: BTreeSet<&str> = tops.filter(|top| !top.is_empty()).collect();
     let split = tops.iter().find(|top| layout::is_split(top)).filter(|_| tops.len() > 1);
     if let Some(split) = split.filter(|_| layout::are_splits(tops.iter().copied())) {
         let (url, splits) = (source.url(), tops.iter().copied().collect::<Vec<_>>().join(", "));
@@ -324,7 +326,11 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
             tracing::warn!(url = source.url(), split, "the images of the split are read without masks: they have none");
             sides = None;
         }
-        let mask = || names.iter().find(|name| layout::is_mark(name) && is_of(&key(name)));
+        let mask = || {
+            let runs = layout::runs(&names).into_iter();
+            let mut firsts = runs.map(|run| names[run.names.start]);
+            firsts.find(|name| layout::is_mark(name) && is_of(&key(name)))
+        };
         if sides.is_none()
             && metadata.is_none()
             && let Some(mask) = mask()

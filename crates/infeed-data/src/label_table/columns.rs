@@ -120,7 +120,7 @@ fn tell_unused(head: &[String], label: &Label) {
     if let Some(column) = named(&SPLIT) {
         tracing::warn!(
             column,
-            "a column that may be the split of each image is not used; keep the lines of one split in the table, and set {}",
+            "a column that may be the split of each image is not used; keep the lines of one split, and set {}",
             LABELS_ONLY.to("")
         );
     }

@@ -14,12 +14,12 @@ mod unpack;
 mod zstd;
 
 #[cfg(not(feature = "packed"))]
-pub use self::none::{Digest, inflate, read_head, reader, supported, unpack};
+pub use self::none::{Digest, inflate, is_crc, read_head, reader, supported, unpack};
 pub use self::packing::{Packing, no_memory};
 #[cfg(any(feature = "packed", feature = "zstd"))]
 pub use self::zstd::Zstd;
 #[cfg(feature = "packed")]
 pub use self::{
     digest::Digest,
-    unpack::{inflate, read_head, reader, supported, unpack},
+    unpack::{inflate, is_crc, read_head, reader, supported, unpack},
 };

@@ -65,12 +65,17 @@ pub fn unpack(packing: Packing, bytes: &[u8], length: usize) -> Result<Vec<u8>> 
 pub fn inflate(bytes: &[u8], length: usize, crc: u32) -> Result<Vec<u8>> {
     let broken = |e| Error::corrupt("the compressed data is damaged").with_hint("fetch the file again").with_source(e);
     let out = exactly(flate2::bufread::DeflateDecoder::new(bytes), bytes.len(), length, broken)?;
-    let mut sum = flate2::Crc::new();
-    sum.update(&out);
-    match sum.sum() == crc {
+    match is_crc(&out, crc) {
         true => Ok(out),
         false => Err(Error::corrupt("its crc32 is wrong").with_hint("fetch the file again")),
     }
+}
+
+/// Whether this is the CRC-32 of the bytes.
+pub fn is_crc(bytes: &[u8], crc: u32) -> bool {
+    let mut sum = flate2::Crc::new();
+    sum.update(bytes);
+    sum.sum() == crc
 }
 
 fn exactly(

@@ -83,7 +83,7 @@ struct Places<'a> {
     reads: SmallVec<[Range<u64>; 1]>,
 }
 
-/// Warns if some of the first samples may be masks of others, by their keys: `7` and `7_mask`, `images/7` and `masks/7`.
+/// Warns if some of the first samples may be masks of others, by keys such as `7` and `7_mask`, `images/7` and `masks/7`.
 fn warn_of_masks(source: &Source, shard: &Entry) -> Result<()> {
     let block = shard.blob.block(0, &shard.shape)?;
     let keys = || block.iter().map(|(key, _)| key);
@@ -92,8 +92,8 @@ fn warn_of_masks(source: &Source, shard: &Entry) -> Result<()> {
         let object = source.display_name(&shard.name);
         tracing::warn!(
             object,
-            "the sample `{mask}` is named like a mask of another, such as `{other}`, and is a sample of its own; files of \
-             one sample have one name up to the first dot: 7.jpg and 7.mask.png"
+            "the sample `{mask}` is named like a mask of another, such as `{other}`, and is a sample of its own; files \
+             of one sample have one name up to the first dot: 7.jpg and 7.mask.png"
         );
     }
     Ok(())

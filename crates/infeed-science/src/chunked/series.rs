@@ -286,6 +286,9 @@ pub(crate) fn stacked(name: String, arrays: Vec<ChunkedArray>) -> Result<Chunked
             return Err(refused("shapes", &first.shape, &array.shape)
                 .with_hint(format!("write them with one shape, or omit `{name}` from {COLUMNS}")));
         }
+        if array.dtype != first.dtype {
+            return Err(refused("types", &first.dtype, &array.dtype).with_hint("write them with one type"));
+        }
         let way = |array: &ChunkedArray| (array.chunk.clone(), array.order.clone(), array.swapped, array.fill.clone());
         if way(&array) != way(&first) || array.filters != first.filters || array.unpacking != first.unpacking {
             return Err(refused("storage layouts: chunks of", &first.chunk, &array.chunk).with_hint(

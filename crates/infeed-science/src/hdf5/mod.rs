@@ -42,7 +42,7 @@ use infeed_data::{
     arrays::listed,
     concat, difference,
     format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, of_split},
+    names::{ends_with, of_split, parent},
     objects::nothing_to_read,
     packed::Packing,
     record::Dataset,
@@ -66,7 +66,7 @@ const AT_A_TIME: usize = 16;
 /// HDF5 files (`.h5`, `.hdf5`, `.he5`, `.nc4`): formats for `open`, which reads the metadata of all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hdf5 {
-    /// `hdf5`: a record is an index along the first axis of the datasets, or one of many datasets that are a record each.
+    /// `hdf5`: a record is an index along the first axis of the datasets, or one of many datasets.
     Rows,
     /// `hdf5-files`: each file is a record, and its datasets are the fields. Only if the user names this format.
     Files,
@@ -194,26 +194,33 @@ fn warn_of_samples(source: &Source, all: &[Vec<ChunkedArray>]) {
     }
 }
 
-/// Whether files may be a record each, by the shapes of their arrays: these are the same in all files, and either like
-/// those of one picture, or there are more files than rows in a file.
+/// Whether files may be a record each, by the shapes of their arrays, which are the same in all files: those of one
+/// picture (`[H, W, C]` and perhaps `[H, W]`, or `[C, H, W]`), or of fewer rows than there are files. A number for each
+/// row shows that the rows are the records.
 fn look_like_samples(files: &[Vec<Vec<u64>>]) -> bool {
-    let Some(first) = files.first().filter(|first| files.len() > 1 && first.iter().all(|shape| !shape.is_empty()))
-    else {
+    let Some(first) = files.first().filter(|first| files.len() > 1 && first.iter().all(|shape| shape.len() > 1)) else {
         return false;
     };
-    let is_picture = |shape: &Vec<u64>| match shape[..] {
-        [h, w] | [h, w, 1..=4] => h == w && h > 1,
-        [1..=4, h, w] => h > 4 && w > 4,
-        _ => false,
-    };
-    let Some(rows) = first.first().map(|shape| shape[0]) else { return false };
-    let many = files.len() as u64 >= rows && rows > 1 && first.iter().any(|shape| shape.len() > 1);
-    (many || first.iter().all(is_picture)) && files.iter().all(|shapes| shapes == first)
+    let Some([rows, width, ..]) = first.first().map(|shape| &shape[..]) else { return false };
+    let is_channels = |channels: u64| (1..=4).contains(&channels);
+    let last = |shape: &Vec<u64>| shape.len() == 3 && is_channels(shape[2]);
+    let channels_last = first.iter().any(last)
+        && first.iter().all(|shape| shape[..2] == [*rows, *width] && (shape.len() == 2 || last(shape)));
+    let channels_first =
+        first.iter().all(|shape| matches!(shape[..], [channels, h, w] if is_channels(channels) && h > 4 && w > 4));
+    let many = files.len() as u64 >= *rows;
+    *rows > 1
+        && (many || channels_first || channels_last && *rows > 4 && *width > 4)
+        && files.iter().all(|shapes| shapes == first)
 }
 
 /// Opens all files, each of which is a record. They must have the same arrays.
 async fn each(source: &Source, files: &[&Object], columns: Option<&[String]>) -> Result<Arc<dyn Dataset>> {
     let all = read_all(source, files, columns, Hdf5::Files).await?;
+    if let Some(other) = files.iter().find(|file| parent(&file.name) != parent(&files[0].name)) {
+        let (url, first, other) = (source.url(), &files[0].name, &other.name);
+        tracing::warn!(url, first, other, "files are in several folders, whose names are no labels");
+    }
     let names: Vec<String> = all.first().into_iter().flatten().map(|array| array.name.clone()).collect();
     let mut fields: Vec<Vec<ChunkedArray>> = names.iter().map(|_| Vec::new()).collect();
     for (object, (mut arrays, file)) in (0..).zip(all.into_iter().zip(files)) {
@@ -320,7 +327,9 @@ fn choose(found: Vec<FoundDataset>, columns: Option<&[String]>, way: Hdf5, tells
         }
         if tells && !left.is_empty() {
             let left: Vec<String> = left.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-            tracing::warn!(datasets = left.join(", "), "datasets are left out: they hold no rows of numbers");
+            let each = format!("if each file is a record, {} reads single numbers too", FORMAT.to(FILES));
+            let help = if ones.is_empty() || of_file { String::new() } else { format!("; {each}") };
+            tracing::warn!(datasets = left.join(", "), "datasets are left out: they hold no rows of numbers{help}");
         }
         return Ok(chosen);
     };
@@ -412,6 +421,9 @@ mod tests {
         assert!(look_like_samples(&files(2, &[&[240, 240, 4], &[240, 240, 3]])));
         assert!(look_like_samples(&files(3, &[&[3, 224, 320]])));
         assert!(look_like_samples(&files(600, &[&[480, 640, 3], &[480, 640]])));
+        assert!(look_like_samples(&files(6, &[&[48, 64, 3], &[48, 64]])));
+        assert!(!look_like_samples(&files(3, &[&[128, 128]])), "rows of numbers");
+        assert!(!look_like_samples(&files(9, &[&[3, 64, 64, 3], &[3]])), "a label for each row");
         assert!(!look_like_samples(&files(1, &[&[240, 240, 4]])), "one file");
         assert!(!look_like_samples(&files(8, &[&[1000, 32, 32, 3], &[1000]])), "shards");
         assert!(!look_like_samples(&files(600, &[&[480], &[480]])), "columns of numbers");

@@ -217,8 +217,8 @@ struct Listening {
     query: Option<Arc<str>>,
 }
 
-/// `%2F`, escaped once more. APIs name an object by one part of a path (`/o/images%2F1.jpg?alt=media`), where an escaped
-/// slash is another character than a slash.
+/// `%2F`, escaped once more. Some APIs name an object by one part of a path (`/o/images%2F1.jpg?alt=media`), where an
+/// escaped slash is another character than a slash.
 pub(super) const ESCAPED_SLASH: &str = "%252F";
 
 /// Asks for escaped slashes as the user wrote them.
