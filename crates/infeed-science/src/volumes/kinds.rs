@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use infeed_core::error::{Error, Result, setting::SPLIT};
+use infeed_core::error::{Result, setting::SPLIT};
 use infeed_data::names::base;
 
 use super::{
     names::{FieldFiles, Grouped, Layout, add},
     words::{
-        IMAGES, Volume, VolumeKind, common_folders, field_of, is_mask, kind, says_kind, split_of, trimmed, unclear,
+        IMAGES, Volume, VolumeKind, common_folders, field_of, is_mask, kind, says_kind, several_splits, split_of,
+        trimmed, unclear,
     },
 };
 
@@ -53,9 +54,7 @@ pub(super) fn kinds(names: &[&str], all: &[Volume<'_>], of_one_split: bool) -> R
             || !splits.contains("test")
             || volumes.iter().any(|(_, k, _)| of_test(k) && k.mask)
         {
-            let splits: Vec<&str> = splits.into_iter().collect();
-            return Err(Error::config(format!("volumes of several splits: {}", splits.join(", ")))
-                .with_hint(format!("open the folder of one split{}", SPLIT.or_set(splits[splits.len() - 1]))));
+            return Err(several_splits(&splits));
         }
         let left = volumes.iter().filter(|(_, kind, _)| of_test(kind)).count();
         volumes.retain(|(_, kind, _)| !of_test(kind));

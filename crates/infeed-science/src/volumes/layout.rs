@@ -24,7 +24,10 @@ use infeed_data::{
 use super::{
     kinds::kinds,
     names::{FieldFiles, Grouped, Layout, ONLY, add, group, stem},
-    words::{Volume, common_folders, is_mask, kind_and_rest, names_mask, says_kind, split_of, unclear, volumes},
+    words::{
+        Volume, common_folders, is_mask, kind_and_rest, names_mask, says_kind, several_splits, split_of, unclear,
+        volumes,
+    },
 };
 
 /// The volumes of `split`, and all names that are not volumes; without a split, all names.
@@ -48,6 +51,10 @@ pub(super) fn recognise(names: &[&str], of_one_split: bool) -> Result<Layout> {
     }
     if let Some(layout) = kinds(names, &all, of_one_split)? {
         return Ok(layout);
+    }
+    let splits: BTreeSet<&str> = all.iter().filter_map(|volume| split_of(*volume)).collect();
+    if splits.len() > 1 && !of_one_split {
+        return Err(several_splits(&splits));
     }
     if let Some(layout) = bids(names, &all)? {
         return Ok(layout);
@@ -375,6 +382,7 @@ mod tests {
             &["train/images/x.nii", "train/labels/x.nii", "val/images/y.nii", "val/labels/y.nii"],
             &["splits: train, val"],
         );
+        refused(&["Train/p/ct.nii", "Train/p/seg.nii", "test/q/ct.nii", "test/q/seg.nii"], &["splits: Train, test"]);
         let missing = ["images/a.nii", "images/b.nii", "labels/a.nii"];
         refused(&missing, &["no file `labels/b.nii`: patient `b` has only image", "(patient `a` has `labels/a.nii`)"]);
         refused(&["images/a.nii", "labels/b.nii"], &["do not show which volumes belong to one patient: images/a.nii"]);

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use infeed_core::error::{Error, setting::PATTERN};
+use infeed_core::error::{
+    Error,
+    setting::{PATTERN, SPLIT},
+};
 use infeed_data::names::{SPLITS, base, looks_like_mask, parent};
 
 use super::names::{ONLY, group, stem};
@@ -81,6 +84,14 @@ pub(super) fn field_of(word: &str) -> &str {
         () if known(&["mask", "masks"]) => "mask",
         () => word,
     }
+}
+
+/// The error of volumes of several splits.
+pub(super) fn several_splits(splits: &BTreeSet<&str>) -> Error {
+    let all: Vec<&str> = splits.iter().copied().collect();
+    let last = all.last().copied().unwrap_or_default();
+    Error::config(format!("volumes of several splits: {}", all.join(", ")))
+        .with_hint(format!("open the folder of one split{}", SPLIT.or_set(last)))
 }
 
 /// The split that one of the volume's folders names.

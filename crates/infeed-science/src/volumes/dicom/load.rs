@@ -1,6 +1,6 @@
 //! Opens a dataset of DICOM files: which files are read, and which of them are one volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::{
@@ -12,7 +12,7 @@ use infeed_core::{
 };
 use infeed_data::{
     format::OpenOptions,
-    names::{base, ends_with, looks_like_mask, parent},
+    names::{SPLITS, base, ends_with, looks_like_mask, parent},
     objects::nothing_to_read,
 };
 use infeed_store::{Extent, Object, Source};
@@ -67,6 +67,14 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
         )));
     }
     if !by_folder {
+        let folders = read.iter().flat_map(|object| parent(&object.name).split('/'));
+        let splits: BTreeSet<&str> = folders.filter(|f| SPLITS.iter().any(|s| s.eq_ignore_ascii_case(f))).collect();
+        if splits.len() > 1 {
+            let splits = splits.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Error::config(format!("series of several splits: {splits}"))
+                .at_object(source.url())
+                .with_hint("open the folder of one split"));
+        }
         let images = read_all(source, &read, true).await?;
         return of_series(source, images, samples);
     }
