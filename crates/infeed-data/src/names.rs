@@ -87,7 +87,8 @@ pub fn looks_like_mask(name: &str) -> bool {
     let words = |part: &str| part.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>();
     name.split(['/', '.']).any(|part| {
         let words = words(part);
-        let is = |any: &[&str]| words.iter().any(|word| any.contains(&word.as_str()));
+        let is =
+            |any: &[&str]| words.iter().any(|word| any.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())));
         let begins = ["mask", "label", "seg"].iter().any(|word| part.starts_with(word));
         (begins || is(&MASK_WORDS)) && !is(&["masked", "with", "without"])
     })

@@ -205,6 +205,8 @@ fn foreign(objects: &[Object]) -> Option<(&'static str, &'static str)> {
             "build with the feature `shards`; MDS needs its index.json next to the shards",
         ),
         (&[".nrrd", ".nhdr", ".nii", ".nii.gz"], "volumes", "build with the feature `volumes`"),
+        (&[".mhd", ".mha", ".mgz", ".mgh"], "volumes of other kinds", "convert them to NIfTI or NRRD"),
+        (&[".nc", ".mat"], "files that may be HDF5", "if they are netCDF-4 or MATLAB 7.3, set the format hdf5"),
         (&[".mdb"], "databases of LMDB", "write the records into tar shards"),
         (&[".rec"], "RecordIO files of MXNet", "write the records into tar shards"),
         (&[".beton"], "files of FFCV", "open the images that they were written from"),

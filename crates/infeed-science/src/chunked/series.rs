@@ -61,6 +61,12 @@ const RECORDS: [&str; 16] = [
     "event", "id", "idx", "index",
 ];
 
+/// How the names of groups begin that hold the same records in several ways.
+const KINDS: [&str; 14] = [
+    "image", "img", "mask", "label", "seg", "target", "input", "output", "data", "feature", "depth", "rgb", "obs",
+    "action",
+];
+
 /// Splits a path at its first word that ends in a number or is one.
 fn numbered(name: &str) -> Option<(Numbered<'_>, &str)> {
     let mut start = 0;
@@ -217,8 +223,15 @@ pub(crate) fn series(arrays: &[Sight<'_>]) -> Result<Vec<Series>> {
     Ok(found)
 }
 
-/// Warns of many arrays of one shape that are fields: they may be a record each.
+/// Warns of fields that may be meant in another way: many arrays of one shape, which may be a record each, and groups of
+/// records, which may be classes.
 pub(crate) fn tell_alike(arrays: &[Sight<'_>], series: &[Series]) {
+    if let Some(groups) = alike_groups(series) {
+        tracing::warn!(
+            groups,
+            "arrays of these groups are fields of one record; if the groups are classes, save the labels as an array"
+        );
+    }
     let fields = || series.iter().filter(|series| !series.stacked).map(|series| &arrays[series.parts[0]]);
     let Some(first) = fields().next().filter(|first| first.shape.len() > 1) else { return };
     if fields().count() >= MANY && fields().all(|other| (other.dtype, other.shape) == (first.dtype, first.shape)) {
@@ -229,6 +242,20 @@ pub(crate) fn tell_alike(arrays: &[Sight<'_>], series: &[Series]) {
             "arrays of one shape are fields of {records} records; if each is a record, write one array of many rows"
         );
     }
+}
+
+/// Groups with series of the same names, which are fields of one record, unless their names show that they are.
+fn alike_groups(series: &[Series]) -> Option<String> {
+    let groups = || series.iter().filter(|of| of.stacked).filter_map(|of| of.name.rsplit_once('/'));
+    let is_kind = |group: &str| {
+        let last = group.rsplit('/').next().unwrap_or(group);
+        let begins = |word: &&str| last.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+        ["x", "y"].iter().any(|word| word.eq_ignore_ascii_case(last)) || KINDS.iter().any(begins)
+    };
+    let names: BTreeSet<&str> = groups().map(|(group, _)| group).collect();
+    let fields: BTreeSet<&str> = groups().map(|(_, field)| field).collect();
+    let alike = names.len() > 1 && fields.len() < groups().count();
+    (alike && !names.iter().any(|group| is_kind(group))).then(|| listed(&names))
 }
 
 /// Adds an array to the families of the groups that contain it.
@@ -359,6 +386,21 @@ mod tests {
             &["x: TCGA-02-0001/x TCGA-02-0002/x TCGA-06-0001/x TCGA-06-0003/x"],
         );
         reads(&[("s_001/x_001", square), ("s_002/x_002", square)], &["x: s_001/x_001 s_002/x_002"]);
+    }
+
+    #[test]
+    fn groups_that_may_be_classes_are_found() {
+        let of = |groups: [&str; 2]| {
+            let names: Vec<String> =
+                groups.iter().flat_map(|group| [0, 1].map(|i| format!("{group}/{i}.zarr"))).collect();
+            let sights: Vec<Sight<'_>> =
+                names.iter().map(|name| Sight { name, dtype: DType::U8, shape: &[5, 4] }).collect();
+            alike_groups(&series(&sights).unwrap())
+        };
+        assert_eq!(of(["cat", "dog"]).as_deref(), Some("cat, dog"));
+        for kinds in [["images", "masks"], ["X", "y"], ["demo/next_obs", "demo/obs"]] {
+            assert_eq!(of(kinds), None, "{kinds:?}");
+        }
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl<'a> File<'a> {
             }
             at = if at == 0 { 512 } else { at * 2 };
         }
-        Err(damaged("no signature of HDF5 in it"))
+        Err(damaged("no signature of HDF5 in it")
+            .with_hint("if it is classic netCDF or HDF4, convert it (nccopy -k nc4, h4toh5); otherwise fetch it again"))
     }
 
     async fn superblock(&mut self, at: u64) -> Result<()> {

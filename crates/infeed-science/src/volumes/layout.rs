@@ -60,10 +60,10 @@ pub(super) fn recognise(names: &[&str], of_one_split: bool) -> Result<Layout> {
         return Ok(layout);
     }
     if let Some(layout) = prefixed(names, &all)? {
-        return Ok(layout);
+        return if hold_cases(&layout.patients) { Err(unclear(names, &all)) } else { Ok(layout) };
     }
     let patients = group(names, "{patient}/{field}")?;
-    if no_common_field(&patients) || is_turned(&patients) || are_of_several(&patients) {
+    if no_common_field(&patients) || is_turned(&patients) || are_of_several(&patients) || hold_cases(&patients) {
         return Err(unclear(names, &all));
     }
     tell_left(names, &all, &patients, "they are in no patient's folder");
@@ -76,6 +76,17 @@ fn no_common_field(patients: &Grouped) -> bool {
     let Some(first) = all.next() else { return false };
     let common = |field: &&String| patients.values().all(|files| files.contains_key(*field));
     patients.len() > 1 && !first.keys().any(|field| common(&field))
+}
+
+/// Whether the folders rather hold the files of many cases: fields that differ only in a number of three digits or more.
+fn hold_cases(patients: &Grouped) -> bool {
+    let Some(fields) = patients.values().next() else { return false };
+    let plain = |name: &String| {
+        let digits = name.split(|c: char| !c.is_ascii_digit()).any(|run| run.len() > 2);
+        digits.then(|| name.replace(|c: char| c.is_ascii_digit(), ""))
+    };
+    let mut seen = BTreeSet::new();
+    fields.keys().filter_map(plain).any(|name| !seen.insert(name))
 }
 
 /// Whether the names suggest that folders are kinds and files are patients: all folders hold the same names, which differ
@@ -382,6 +393,8 @@ mod tests {
             &["train/images/x.nii", "train/labels/x.nii", "val/images/y.nii", "val/labels/y.nii"],
             &["splits: train, val"],
         );
+        let cases = ["ct_a/ct_a_1001_image.nii", "ct_a/ct_a_1001_label.nii", "ct_a/ct_a_1002_image.nii"];
+        refused(&cases, &["do not show which volumes belong to one patient"]);
         refused(&["Train/p/ct.nii", "Train/p/seg.nii", "test/q/ct.nii", "test/q/seg.nii"], &["splits: Train, test"]);
         let missing = ["images/a.nii", "images/b.nii", "labels/a.nii"];
         refused(&missing, &["no file `labels/b.nii`: patient `b` has only image", "(patient `a` has `labels/a.nii`)"]);
