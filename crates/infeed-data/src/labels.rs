@@ -116,7 +116,11 @@ pub(crate) fn classes_of(
         no_marks_below(&runs, around, names, source)?;
     }
     result.is_doubtful |= are_images && given.is_none() && tell_marks(names, around, &found, source);
-    if let Some(twin) = twin(names, around, &found).filter(|_| !are_images && refuse_kinds) {
+    if !are_images
+        && refuse_kinds
+        && (2..=FEW).contains(&found.len())
+        && let Some(twin) = twin(names, around, &found)
+    {
         tracing::warn!(
             url = source.url(),
             folder = twin,
