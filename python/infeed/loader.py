@@ -382,7 +382,7 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
     Tasks of one event loop may share the iterator: each batch goes to one of them.
     """
 
-    __slots__ = ("_epoch", "_loader", "_next", "_stream", "_then", "_waiting", "__weakref__")
+    __slots__ = ("_asking", "_epoch", "_loader", "_next", "_stream", "_then", "_waiting", "__weakref__")
 
     def __init__(self, loader: Loader, stream: _native.Stream | None, epoch: int, then: _Then | None) -> None:
         self._loader = loader
@@ -392,13 +392,15 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
         self._epoch = epoch
         # Waiting tasks, in the order of arrival.
         self._waiting: list[asyncio.Future[None]] = []
+        # The event loop of each task that has found no batch, also between two waits.
+        self._asking: list[asyncio.AbstractEventLoop] = []
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _native.Batch:
         """The next batch. Releases the GIL while it waits. Ctrl-C ends the wait and loses no batch."""
-        if self._waiting:
+        if self._asking:
             raise RuntimeError("asyncio tasks wait in this iterator: give each thread a loader of its own")
         batch = self._next(self._epoch)
         if batch is None:
@@ -411,20 +413,29 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
 
     async def __anext__(self) -> _native.Batch:
         """The next batch; other tasks run meanwhile. Cancelling the wait loses no batch."""
-        while True:
-            stream = self._stream
-            if stream is None:
-                raise StopAsyncIteration
-            if self._waiting:
-                self._check_loop()
-            try:
-                ready, batch = stream.poll(self._epoch)
-            except BaseException:
-                self._wake(stream)
-                raise
-            if ready:
-                break
-            await self._rung(stream)
+        if self._asking:
+            self._check_loop()
+        asks = False
+        try:
+            while True:
+                stream = self._stream
+                if stream is None:
+                    raise StopAsyncIteration
+                try:
+                    ready, batch = stream.poll(self._epoch)
+                except BaseException:
+                    self._wake(stream)
+                    raise
+                if ready:
+                    break
+                if not asks:
+                    asks = True
+                    self._ask()
+                await self._rung(stream)
+        finally:
+            if asks:
+                # All are the same loop.
+                self._asking.pop()
         # Other tasks may wait for the same wake-up.
         self._wake(stream)
         if batch is None:
@@ -435,8 +446,13 @@ class Batches(Iterator["_native.Batch"], AsyncIterator["_native.Batch"]):
     def _check_loop(self) -> None:
         import asyncio
 
-        if self._waiting[0].get_loop() is not asyncio.get_running_loop():
+        if self._asking[0] is not asyncio.get_running_loop():
             raise RuntimeError("another event loop waits in this iterator: give each event loop a loader of its own")
+
+    def _ask(self) -> None:
+        import asyncio
+
+        self._asking.append(asyncio.get_running_loop())
 
     async def _rung(self, stream: _native.Stream) -> None:
         """Waits until the stream may have a batch."""

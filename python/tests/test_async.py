@@ -171,6 +171,10 @@ def test_threads_and_loops_do_not_share_an_iterator(ask: Callable[[infeed.Batche
         batches = aiter(Loader(Waits(4, go), batch_size=4))
         waits = asyncio.create_task(batches.__anext__())
         await asyncio.sleep(0)
+        # It has been woken, and has not looked again.
+        stream = batches._stream
+        assert stream is not None
+        batches._wake(stream)
         with pytest.raises(RuntimeError, match="a loader of its own"):
             await asyncio.to_thread(ask, batches)
         go.release(100)
