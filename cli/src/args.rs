@@ -281,7 +281,7 @@ pub(crate) struct ListArgs {
 #[command(next_help_heading = "Dataset")]
 pub(crate) struct DatasetArgs {
     /// Read the dataset as this format instead of recognising it: folder, coco, voc, yolo, tar, mds, tfrecord, parquet,
-    /// zarr, hdf5, arrays, volumes, dicom, cifar10 or cifar100
+    /// jsonl, zarr, hdf5, hdf5-files, arrays, volumes, dicom, cifar10 or cifar100
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
     /// Images: take labels from this table of files and labels

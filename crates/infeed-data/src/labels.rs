@@ -93,23 +93,22 @@ pub(crate) fn classes_of(
                     "to read its images without labels open {folder}; to take it for a class {as_classes}"
                 )));
         }
-        if !are_images {
-            let what =
-                format!("the folders {} are named like kinds of files and splits, not like classes", kinds.join(", "));
-            return Err(at(what).with_hint(format!(
-                "give files of one record the same name in these folders; if each file is a record, set {}",
-                FORMAT.to("arrays")
-            )));
-        }
-        let pattern = match kinds.iter().find(|kind| layout::is_marks(kind)) {
-            Some(masks) => format!(", such as {}", MASK_FILES.to(&format!("{masks}/{{stem}}.png"))),
-            None => format!(" with {MASK_FILES}"),
+        let masks = kinds.iter().find(|kind| layout::is_marks(kind));
+        let hint = match masks.map(|masks| MASK_FILES.to(&format!("{masks}/{{stem}}.png"))) {
+            _ if !are_images => {
+                let each = FORMAT.to("arrays");
+                format!("give files of one record the same name in these folders; if each file is a record, set {each}")
+            }
+            Some(masks) => format!(
+                "tell masks by a pattern of their names, such as {masks}; or take the folders for classes: {as_classes}"
+            ),
+            None => format!(
+                "tell masks by a pattern of their names with {MASK_FILES}; or take the folders for classes: {as_classes}"
+            ),
         };
         let kinds = kinds.join(", ");
         return Err(at(format!("the folders {kinds} are named like kinds of files and splits, not like classes"))
-            .with_hint(format!(
-                "tell masks by a pattern of their names{pattern}; or take the folders for classes: {as_classes}"
-            )));
+            .with_hint(hint));
     }
     let runs = layout::runs(names);
     if refuse_kinds {

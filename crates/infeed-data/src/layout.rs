@@ -125,8 +125,8 @@ pub(crate) fn is_split(word: &str) -> bool {
     SPLITS.iter().any(|split| split.eq_ignore_ascii_case(word))
 }
 
-/// Whether these folders are splits: called so, or one for training and one for something else are, or in the same way around such words (`seg_train` and `seg_test`,
-/// `training_set` and `test_set`), perhaps with `unlabeled` and the like between them.
+/// Whether these folders are splits: all are called so, or one for training and one for something else are, or all in the
+/// same way around such words (`seg_train` and `seg_test`), perhaps with `unlabeled` and the like between them.
 pub(crate) fn are_splits<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> bool {
     let mut exact = tops.clone().filter(|top| is_split(top)).map(|top| may_be_split(top) == Some(true));
     let both = exact.clone().any(|training| training) && exact.any(|training| !training);

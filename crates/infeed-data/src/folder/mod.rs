@@ -138,11 +138,10 @@ impl Format for Folder {
             drop(known);
             let mut is_doubtful = false;
             if labels.is_some() && options.split.is_none() {
-                let listed: Vec<&str> = match &kept {
-                    Some(kept) => kept.iter().map(|image| names[*image]).collect(),
-                    None => names.clone(),
-                };
-                warn_of_splits(&source, &listed);
+                match &kept {
+                    Some(kept) => warn_of_splits(&source, &kept.iter().map(|image| names[*image]).collect::<Vec<_>>()),
+                    None => warn_of_splits(&source, &names),
+                }
             }
             let (labels, classes) = match labels {
                 Some(labels) => labels,

@@ -123,7 +123,10 @@ pub async fn write_index(source: &Source) -> Result<WrittenIndex> {
 /// The shards to read, ordered by name.
 fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> Result<Vec<&'a Object>> {
     let tars: Vec<&Object> = objects.iter().filter(|o| ends_with(&o.name, ".tar")).collect();
-    if let Some(packed) = objects.iter().find(|o| is_compressed(&o.name))
+    // The compressed form of a tar that is there, too, lacks nothing.
+    let is_lacking = |packed: &Object| !tars.iter().any(|tar| packed.name.starts_with(&*tar.name));
+    let packed = objects.iter().find(|o| is_compressed(&o.name) && is_lacking(o));
+    if let Some(packed) = packed
         && tars.is_empty()
         && options.split.is_none()
     {
@@ -134,11 +137,8 @@ fn choose<'a>(source: &Source, objects: &'a [Object], options: &OpenOptions) -> 
                 source.display_name(&packed.name)
             )));
     }
-    let packed: Vec<&Object> = objects.iter().filter(|o| is_compressed(&o.name)).collect();
-    // The compressed form of a tar that is there, too, lacks nothing.
-    let lacking = |packed: &&&Object| !tars.iter().any(|tar| packed.name.starts_with(&*tar.name));
-    if let Some(first) = packed.iter().find(lacking).filter(|_| !tars.is_empty()) {
-        let (url, first) = (source.url(), &first.name);
+    if let Some(Object { name: first, .. }) = packed.filter(|_| !tars.is_empty()) {
+        let url = source.url();
         tracing::warn!(url, first, "compressed tars next to the others are not read; decompress them (gunzip, unzstd)");
     }
     if tars.is_empty() && options.split.is_none() {

@@ -198,30 +198,19 @@ fn doubts(
 }
 
 fn warn(doubts: &Doubts) {
-    let Doubts { mixed, bad, rounded, lacking } = doubts;
-    if !mixed.is_empty() {
-        let fields = mixed.join(", ");
-        tracing::warn!(fields, "values of several kinds: texts stay as they are, any other value becomes its JSON");
-    }
-    if !bad.is_empty() {
-        let fields = bad.join(", ");
-        tracing::warn!(
-            fields,
-            "records that lack a value of a field's kind are bad samples; declare the field a list with {FIELD}, or \
-             omit it with {COLUMNS}"
-        );
-    }
-    if !lacking.is_empty() {
-        let fields = lacking.join(", ");
-        tracing::warn!(fields, "some records lack these numbers: the fields are lists, which are empty there");
-    }
-    if !rounded.is_empty() {
-        let fields = rounded.join(", ");
-        tracing::warn!(
-            fields,
-            "integers are rounded to f64: among them are fractions, or integers that 64 bits do not hold"
-        );
-    }
+    let warn = |fields: &[String], what: &str| {
+        if !fields.is_empty() {
+            tracing::warn!(fields = fields.join(", "), "{what}");
+        }
+    };
+    warn(&doubts.mixed, "values of several kinds: texts stay as they are, any other value becomes its JSON");
+    let help = format!("declare the field a list with {FIELD}, or omit it with {COLUMNS}");
+    warn(&doubts.bad, &format!("records that lack a value of a field's kind are bad samples; {help}"));
+    warn(&doubts.lacking, "some records lack these numbers: the fields are lists, which are empty there");
+    warn(
+        &doubts.rounded,
+        "integers are rounded to f64: among them are fractions, or integers that 64 bits do not hold",
+    );
 }
 
 /// See [`JsonLines`].
