@@ -142,6 +142,18 @@ fn members_that_are_no_samples_of_their_own_are_named() {
 }
 
 #[test]
+fn a_tar_that_may_be_cut_between_two_members_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    tar_of(dir.path(), &[("0.txt", tar::EntryType::Regular), ("1.txt", tar::EntryType::Regular)]);
+    let path = dir.path().join("a.tar");
+    let said = || text(&run(&["inspect", path.to_str().unwrap()]).stderr);
+    let words = "the tar has no zeros at its end";
+    assert!(!said().contains(words));
+    fs::File::options().write(true).open(&path).unwrap().set_len(1024).unwrap();
+    assert!(said().contains(words), "{}", said());
+}
+
+#[test]
 fn shards_that_are_missing_or_of_other_sets_are_named() {
     let cases: [(&[&str], &str); 4] = [
         (&["x-00000-of-00003.tar", "x-00002-of-00003.tar"], "2 of the 3 shards that their names count are there"),
@@ -159,5 +171,33 @@ fn shards_that_are_missing_or_of_other_sets_are_named() {
         }
         let said = text(&run(&["inspect", dir.path().to_str().unwrap()]).stderr);
         assert!(said.contains(words), "{names:?}: {said}");
+    }
+}
+
+#[test]
+fn volumes_of_one_patient_at_two_places_are_named() {
+    let file = |directions: &str, origin: &str| {
+        let header = format!(
+            "NRRD0004\ntype: uint8\ndimension: 3\nspace: left-posterior-superior\nsizes: 4 3 2\nencoding: raw\n\
+             space directions: {directions}\nspace origin: {origin}\n\n"
+        );
+        [header.as_bytes(), &[1; 24]].concat()
+    };
+    let straight = "(1,0,0) (0,1,0) (0,0,3)";
+    let cases = [
+        (straight, "(0,0,0)", false),
+        (straight, "(0,0.05,0)", false),
+        (straight, "(0,0,1.5)", true),
+        ("(-1,0,0) (0,1,0) (0,0,3)", "(0,0,0)", true),
+        ("(1,0,0) (0,1,0) (0,0,4)", "(0,0,0)", true),
+    ];
+    for (directions, origin, is_named) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("p1_ct.nrrd"), file(straight, "(0,0,0)")).unwrap();
+        fs::write(dir.path().join("p1_mask.nrrd"), file(directions, origin)).unwrap();
+        let output = run(&["inspect", dir.path().to_str().unwrap()]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("files of 1 patients are not at the same place"), is_named, "{directions}: {said}");
     }
 }

@@ -68,6 +68,27 @@ impl Schema {
         }
     }
 
+    /// The label in a text: the index of the class that has this name, otherwise the number.
+    #[doc(hidden)]
+    pub fn label_of(&self, text: &[u8]) -> Result<i64> {
+        let (text, classes) = (text.trim_ascii(), self.classes.as_deref().unwrap_or_default());
+        if let Some(at) = classes.iter().position(|class| class.as_bytes() == text) {
+            return Ok(at as i64);
+        }
+        match str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+            Some(label) => self.label(label),
+            None => {
+                let shown: String = String::from_utf8_lossy(text).chars().take(40).collect();
+                let what = format!(
+                    "label `{}` is no number, and not among the {} classes",
+                    shown.escape_debug(),
+                    classes.len()
+                );
+                Err(Error::corrupt(what))
+            }
+        }
+    }
+
     /// The same with class names, if there are any.
     #[must_use]
     pub fn with_classes(mut self, classes: Option<Arc<[String]>>) -> Self {

@@ -1,6 +1,9 @@
 //! Files that are a record each, and files of several folders that are a record together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use infeed_core::{
@@ -41,6 +44,10 @@ pub(super) struct Files {
     labels: Option<Vec<i64>>,
     /// Where each field of the schema is.
     places: Vec<Place>,
+    /// Names of all arrays in the first files, by column.
+    named: Vec<BTreeSet<String>>,
+    /// Whether the warning of arrays that the first files lack was given.
+    has_warned: AtomicBool,
     schema: Schema,
     fingerprint: Fingerprint,
 }
@@ -184,11 +191,13 @@ impl Files {
     ) -> Result<Self> {
         let len = columns[0].1.len();
         let mut print = Fingerprint::of("arrays").number(len as u64);
-        let (mut fields, mut left) = (Vec::new(), Vec::new());
+        let (mut fields, mut left, mut named) = (Vec::new(), Vec::new(), Vec::new());
         for (column, (field, objects)) in columns.iter().enumerate() {
             print = objects.iter().fold(print, |print, o| print.text(&o.name).number(o.size));
             let near = |e: Error| e.at_object(source.display_name(&objects[0].name));
-            for (name, array) in first_arrays(source, &objects[0]).await.map_err(near)? {
+            let first = first_arrays(source, &objects[0]).await.map_err(near)?;
+            named.push(first.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>());
+            for (name, array) in first {
                 let (dtype, shape) = match array {
                     Ok(array) => array,
                     // `.npy` has no other array.
@@ -251,10 +260,14 @@ impl Files {
         }
         // A record without arrays still has the name of its file.
         let kept = |at: &usize| needed.contains(at) || needed.is_empty() && *at == 0;
-        let columns = columns.into_iter().enumerate().filter(|(at, _)| kept(at)).map(|(_, (_, files))| files).collect();
+        let columns = columns.into_iter().zip(named).enumerate().filter(|(at, _)| kept(at));
+        let (columns, named) = columns.map(|(_, ((_, files), named))| (files, named)).unzip();
         let labels = labels.filter(|_| places.iter().any(|place| matches!(place, Place::Folder)));
         let schema = Schema::new(fields).with_classes(classes);
-        Ok(Self { source: source.clone(), len, columns, labels, places, schema, fingerprint: print.finish() })
+        let (source, fingerprint) = (source.clone(), print.finish());
+        // Columns that the user chose are all that are wanted.
+        let has_warned = AtomicBool::new(chosen.is_some());
+        Ok(Self { source, len, columns, labels, places, named, has_warned, schema, fingerprint })
     }
 
     /// Whether a record has arrays, not only the label.
@@ -267,6 +280,14 @@ impl Files {
         let is_wanted = |wanted: &str| {
             let is =
                 |place: &Place| matches!(place, Place::Array { column: c, name } if *c == column && name == wanted);
+            if !self.named[column].contains(wanted) && !self.has_warned.swap(true, Ordering::Relaxed) {
+                let file = self.source.display_name(&self.columns[column][record].name);
+                tracing::warn!(
+                    file,
+                    array = wanted,
+                    "arrays that the first file lacks are no fields, and are left out"
+                );
+            }
             self.places.iter().any(is)
         };
         let arrays = arrays_of(&self.columns[column][record].name, file, &is_wanted)?;

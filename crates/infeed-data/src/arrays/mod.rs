@@ -88,6 +88,12 @@ impl Format for Arrays {
                 [only] => {
                     let at = |e: Error| e.at_object(source.display_name(&only.name));
                     options.only("arrays in one file", &[OpenOption::Split, OpenOption::Columns]).map_err(at)?;
+                    if options.format.is_some() && source.only().is_none() {
+                        tracing::warn!(
+                            file = source.display_name(&only.name),
+                            "this is the only file of arrays, so its rows are the records; of several files each is one"
+                        );
+                    }
                     Ok(Arc::new(Columns::open(source, only, options).await?) as Arc<dyn Dataset>)
                 }
                 many => {

@@ -114,6 +114,15 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
             let what = text(kind, *count, first);
             tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
+    } else if ["arrays", "dicom", "volumes"].contains(&format.name()) {
+        for (kind, (count, first)) in kinds.iter().filter(|(kind, _)| [".csv", ".tsv"].contains(&kind.as_str())) {
+            let (what, name) = (text(kind, *count, first), format.name());
+            tracing::warn!(
+                url = source.url(),
+                "tables next to {name} are not read: {what}; labels of arrays can be an array in the same file, others \
+                 are joined by the trainer, by the number of the record or the patient's name"
+            );
+        }
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use infeed_core::{
     error::{
         Error, ErrorKind, Result,
-        setting::{COLUMNS, FIELD, SKIP},
+        setting::{CLASSES, COLUMNS, FIELD, SKIP},
     },
     fingerprint::Fingerprint,
     random::{SampleRng, hash64},
@@ -329,27 +329,12 @@ impl TarDataset {
         })
     }
 
-    fn is_class(&self, label: i64) -> bool {
-        let classes = self.schema.classes.as_deref();
-        classes.is_none_or(|classes| usize::try_from(label).is_ok_and(|label| label < classes.len()))
-    }
-
     fn label(&self, content: &[u8]) -> Result<i64> {
-        let classes = self.schema.classes.as_deref();
-        if let Some(label) = class_index(content) {
-            let count = classes.map_or(0, <[_]>::len);
-            return match self.is_class(label) {
-                true => Ok(label),
-                false => Err(Error::corrupt(format!("label {label}, there are {count} classes"))),
-            };
+        match class_index(content) {
+            Some(label) => self.schema.label(label),
+            None => self.schema.label_of(content),
         }
-        let text = str::from_utf8(content).unwrap_or_default().trim();
-        let named = classes.and_then(|classes| classes.iter().position(|class| class == text));
-        named.map(|label| label as i64).ok_or_else(|| {
-            let shown: String = String::from_utf8_lossy(content).chars().take(40).collect();
-            Error::corrupt(format!("`{}` is not a class index", shown.escape_debug()))
-                .with_hint("a .cls file holds a number, or one of the given class names")
-        })
+        .map_err(|e| e.with_hint(format!("a .cls file holds a number, or a class name of {CLASSES}")))
     }
 }
 
@@ -409,7 +394,7 @@ impl Dataset for TarDataset {
         of(LABEL).filter(|at| columns[*at] == Some(column as u8))?;
         // Damage is found again when the record is read, and reported then.
         let label = blob.label_of((record - stored.records.start) as usize).ok()??;
-        self.is_class(label).then_some(Value::Label(label))
+        self.schema.label(label).ok().map(Value::Label)
     }
 
     fn object(&self, record: u64) -> String {

@@ -20,11 +20,11 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     let placed = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&object.name));
     let mut reads = Window::new(source, object).map_err(placed)?;
     let mut shard = Shard::of(object);
-    let links = walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
+    let file = source.display_name(&object.name);
+    let links = walk_headers(&mut reads, object.size, &mut shard, &file).await.map_err(placed)?;
     if let Some((count, first)) = links {
-        let object = source.display_name(&object.name);
         tracing::warn!(
-            object,
+            file,
             first,
             "{count} members are links without bytes of their own, and are left out; pack the tar without links"
         );
@@ -34,8 +34,13 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     Ok(shard)
 }
 
-/// Adds the samples, and returns the number of links and the name of the first.
-async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<Option<(u64, String)>> {
+/// Adds the samples, and returns the number of links and the name of the first. `file` is named by warnings.
+async fn walk_headers(
+    reads: &mut Window<'_>,
+    size: u64,
+    shard: &mut Shard,
+    file: &str,
+) -> Result<Option<(u64, String)>> {
     let mut links: Option<(u64, String)> = None;
     let cut = |what: String| Error::corrupt(what).with_hint("the tar is truncated; fetch it again");
     let mut at = 0u64;
@@ -53,6 +58,7 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
             // Writers pad to 10 KiB, some to their own blocks. More bytes are another tar, which no tar reader reads.
             if size - at > TRAILING {
                 tracing::warn!(
+                    file,
                     end = at,
                     size,
                     "the tar ends long before its file; of concatenated tars only the first is read"
@@ -102,9 +108,16 @@ async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> R
             }
             MemberKind::Other => (long_name, long_size) = (None, None),
         }
-        // At the very end, padding may be missing, and so may the zeros that end a tar.
+        // At the very end, padding may be missing.
         at = padded(end);
     }
+    // Cut between two members, a tar looks like this; so do those of writers that were not closed.
+    tracing::warn!(
+        file,
+        size,
+        "the tar has no zeros at its end: members may be missing, if it was cut or its writer was stopped; write or fetch \
+         it again"
+    );
     Ok(links)
 }
 

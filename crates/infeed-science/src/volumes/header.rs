@@ -92,9 +92,35 @@ pub struct VolumeHeader {
     pub slope: f64,
     /// See `slope`.
     pub intercept: f64,
+    /// Where the voxels are in the patient; `None` if the file does not give it.
+    pub(super) grid: Option<Grid>,
 }
 
+/// The steps from a voxel to the next along depth, height and width, and the position of the first voxel, each as
+/// distances to the right, to the front and up.
+pub(super) type Grid = [[f64; 3]; 4];
+
+/// Two grids differ if a corner of one lies this part of a voxel from the other's. Below are roundings of headers.
+const SAME_PLACE: f64 = 0.1;
+
 impl VolumeHeader {
+    /// Whether both headers say where the voxels are, and these are different places. Both have the same shape.
+    pub(super) fn is_elsewhere(&self, other: &Self) -> bool {
+        let (Some(one), Some(other)) = (self.grid, other.grid) else { return false };
+        let last = self.shape.map(|n| n.saturating_sub(1) as f64);
+        let length = |step: [f64; 3]| step.iter().map(|v| v * v).sum::<f64>().sqrt();
+        let apart = |corner: usize| {
+            let along = |axis: usize| if corner >> axis & 1 == 1 { last[axis] } else { 0.0 };
+            let moved = |at: usize| {
+                let steps = (0..3).map(|axis| along(axis) * (one[axis][at] - other[axis][at])).sum::<f64>();
+                steps + one[3][at] - other[3][at]
+            };
+            length([moved(0), moved(1), moved(2)])
+        };
+        let voxel = one[..3].iter().map(|step| length(*step)).fold(f64::INFINITY, f64::min);
+        (0..8).any(|corner| apart(corner) > SAME_PLACE * voxel)
+    }
+
     /// Number of voxels in all channels. Does not overflow: the parser checks the sizes.
     #[must_use]
     pub const fn voxels(&self) -> usize {

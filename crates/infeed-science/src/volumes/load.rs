@@ -110,6 +110,7 @@ impl Together<'_> {
         let Self { format, source, samples, patients, fields, files, objects } = self;
         let each = fields.iter().map(|field| field.files.len()).sum();
         check_partners(&files, each, &patients)?;
+        warn_of_places(&files, each);
         let mut of_patient = Vec::new();
         let mut schema_fields = Vec::new();
         let mut at = 0;
@@ -243,6 +244,24 @@ fn check_partners(files: &[File], each: usize, patients: &[String]) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Warns of patients whose files have one shape, but not one place in the body: one may be flipped, or of another scan.
+fn warn_of_places(files: &[File], each: usize) {
+    let elsewhere = |files: &[File]| {
+        let other = files.iter().find(|file| files[0].header.is_elsewhere(&file.header))?;
+        Some((files[0].name.clone(), other.name.clone()))
+    };
+    let found: Vec<(String, String)> = files.chunks(each).filter_map(elsewhere).collect();
+    if let Some((first, other)) = found.first() {
+        tracing::warn!(
+            first,
+            other,
+            "by their headers, files of {} patients are not at the same place, or are flipped; voxels are read as they \
+             lie in the files: resample these to one grid, or correct their headers",
+            found.len()
+        );
+    }
 }
 
 async fn read_file(source: &Source, objects: &BTreeMap<&str, &Object>, object: &Object) -> Result<File> {

@@ -6,7 +6,7 @@ use infeed_core::{
     types::DType,
 };
 
-use super::header::{Coding, DataFiles, VolumeHeader};
+use super::header::{Coding, DataFiles, Grid, VolumeHeader};
 
 /// Bytes of the longer header, that of version 2.
 pub(super) const LEN: usize = 540;
@@ -104,6 +104,19 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
             f32::NAN
         }
     });
+    let grid = if sform > 0 {
+        let row =
+            |row: usize| [0, 1, 2, 3].map(|column| float(280 + 16 * row + 4 * column, 400 + 32 * row + 8 * column));
+        let rows = [row(0), row(1), row(2)];
+        Some([2usize, 1, 0, 3].map(|column| rows.map(|row| row[column])))
+    } else if qform > 0 {
+        let quaternion = [0, 1, 2].map(|i| float(256 + 4 * i, 352 + 8 * i));
+        let sizes = [0, 1, 2, 3].map(|i| float(76 + 4 * i, 104 + 8 * i));
+        let first = [0, 1, 2].map(|i| float(268 + 4 * i, 376 + 8 * i));
+        Some(rotated(quaternion, sizes, first))
+    } else {
+        None
+    };
     let (slope, intercept) = (float(112, 176), float(116, 184));
     // A slope of 0, or one that is not a finite number, means that there is no scaling, as in nibabel. With a slope,
     // the intercept has to be finite, or no voxel would be.
@@ -126,8 +139,22 @@ pub fn parse_nifti(bytes: &[u8], coding: Coding) -> Result<VolumeHeader> {
         origin,
         slope: if scaled { slope } else { 1.0 },
         intercept: if scaled { intercept } else { 0.0 },
+        grid,
     }
     .check()
+}
+
+/// The grid of a quaternion whose first number follows from these three. The sign of `sizes[0]` is that of the axis z.
+fn rotated([b, c, d]: [f64; 3], sizes: [f64; 4], first: [f64; 3]) -> Grid {
+    let a = (1.0 - b * b - c * c - d * d).max(0.0).sqrt();
+    let z = if sizes[0] < 0.0 { -sizes[3] } else { sizes[3] };
+    let step = |size: f64, direction: [f64; 3]| direction.map(|part| part * size);
+    [
+        step(z, [2.0 * (b * d + a * c), 2.0 * (c * d - a * b), a * a + d * d - b * b - c * c]),
+        step(sizes[2], [2.0 * (b * c - a * d), a * a + c * c - b * b - d * d, 2.0 * (c * d + a * b)]),
+        step(sizes[1], [a * a + b * b - c * c - d * d, 2.0 * (b * c + a * d), 2.0 * (b * d - a * c)]),
+        first,
+    ]
 }
 
 struct Raw<'a> {
@@ -217,6 +244,47 @@ pub(super) mod tests {
         let header = parse_nifti(&two, Coding::Raw).unwrap();
         assert_eq!((header.shape, header.dtype, header.big_endian), ([3, 4, 5], DType::U16, true));
         assert_eq!(header.origin[2], 6.5);
+    }
+
+    #[test]
+    fn a_grid_is_that_of_nibabel() {
+        let put = |bytes: &mut Vec<u8>, at: usize, values: &[f32]| {
+            for (i, value) in values.iter().enumerate() {
+                bytes[at + 4 * i..][..4].copy_from_slice(&value.to_le_bytes());
+            }
+        };
+        let mut turned = one(&[5, 4, 3], 4, 1.0, 0.0);
+        put(&mut turned, 76, &[-1.0, 0.5, 2.0, 3.0]);
+        put(&mut turned, 256, &[0.1, -0.3, 0.5]);
+        let by_qform = parse_nifti(&turned, Coding::Raw).unwrap();
+        // `get_qform`, column by column from the last axis on.
+        let want = [
+            [1.151_206_44, 1.383_735_51, -2.399_999_96],
+            [-1.732_451_55, 0.96, -0.277_509_71],
+            [0.159_999_99, 0.373_112_88, 0.291_867_74],
+            [7.0, 8.0, 9.0],
+        ];
+        for (ours, theirs) in by_qform.grid.unwrap().as_flattened().iter().zip(want.as_flattened()) {
+            assert!((ours - theirs).abs() < 1e-6, "{:?}", by_qform.grid);
+        }
+
+        // The same as rows, which take precedence; then with the axis x the other way round.
+        let mut rows = one(&[5, 4, 3], 4, 1.0, 0.0);
+        rows[254..256].copy_from_slice(&1i16.to_le_bytes());
+        for row in 0..3 {
+            put(&mut rows, 280 + 16 * row, &[2, 1, 0, 3].map(|column: usize| want[column][row] as f32));
+        }
+        let by_rows = parse_nifti(&rows, Coding::Raw).unwrap();
+        assert!(!by_rows.is_elsewhere(&by_qform) && !by_qform.is_elsewhere(&by_rows));
+        put(&mut rows, 280, &[-0.16]);
+        assert!(parse_nifti(&rows, Coding::Raw).unwrap().is_elsewhere(&by_qform));
+        // Half a voxel further up.
+        put(&mut turned, 276, &[9.25]);
+        assert!(parse_nifti(&turned, Coding::Raw).unwrap().is_elsewhere(&by_qform));
+        // Without both, the file does not say where it is.
+        turned[252] = 0;
+        let nowhere = parse_nifti(&turned, Coding::Raw).unwrap();
+        assert!(nowhere.grid.is_none() && !nowhere.is_elsewhere(&by_qform));
     }
 
     #[test]

@@ -91,6 +91,8 @@ struct Fields {
     files: Option<Files>,
     kinds: Vec<String>,
     spacings: Vec<f64>,
+    /// Signs of the coordinates that count to the right, to the front and up, if the space is one of the body.
+    space: Option<[f64; 3]>,
     directions: Vec<Option<Vec<f64>>>,
     origin: Vec<f64>,
     mins: Vec<f64>,
@@ -168,6 +170,14 @@ impl Fields {
             "kinds" => self.kinds = value.split_whitespace().map(str::to_ascii_lowercase).collect(),
             "spacings" => self.spacings = numbers(value)?,
             "axismins" => self.mins = numbers(value)?,
+            "space" => {
+                self.space = match &*value.to_ascii_lowercase() {
+                    "right-anterior-superior" | "ras" => Some([1.0, 1.0, 1.0]),
+                    "left-anterior-superior" | "las" => Some([-1.0, 1.0, 1.0]),
+                    "left-posterior-superior" | "lps" => Some([-1.0, -1.0, 1.0]),
+                    _ => None,
+                };
+            }
             "spacedirections" => {
                 // Vectors may contain spaces: `(1, 0, 0) none`.
                 let mut rest = value;
@@ -315,6 +325,15 @@ impl Fields {
             let given = self.origin.get(place).or_else(|| self.mins.get(*axis));
             origin[2 - place] = given.copied().unwrap_or(f64::NAN) as f32;
         }
+        let grid = self.space.filter(|_| spatial.len() == 3).and_then(|signs| {
+            let steps = spatial.iter().rev().map(|axis| self.directions.get(*axis)?.as_ref());
+            let vectors: Vec<_> = steps.chain([Some(&self.origin)]).collect::<Option<_>>()?;
+            let placed = |vector: &Vec<f64>| {
+                let vector: [f64; 3] = vector.as_slice().try_into().ok()?;
+                Some([0, 1, 2].map(|i| vector[i] * signs[i]))
+            };
+            vectors.into_iter().map(placed).collect::<Option<Vec<_>>>()?.try_into().ok()
+        });
         VolumeHeader {
             dtype,
             big_endian,
@@ -329,6 +348,7 @@ impl Fields {
             origin,
             slope: 1.0,
             intercept: 0.0,
+            grid,
         }
         .check()
     }
@@ -400,6 +420,11 @@ mod tests {
         let header = parse(CT).unwrap();
         assert_eq!((header.dtype, header.shape, header.channels), (DType::I16, [3, 4, 5], 1));
         assert_eq!((header.spacing, header.origin), ([2.0, 5.0, 0.5], [-3.5, -2.0, -1.0]));
+        // To the right and to the front, where the file counts to the left and to the back.
+        let grid = [[0.0, 0.0, 2.0], [0.0, -3.0, 4.0], [-0.5, 0.0, 0.0], [1.0, 2.0, -3.5]];
+        assert_eq!(header.grid, Some(grid));
+        let other = CT.replace("left-posterior", "right-posterior");
+        assert_eq!(parse_nrrd(other.as_bytes(), true).unwrap().unwrap().grid, None);
         assert_eq!(header.data, DataFiles::Attached(CT.len() as u64 - 4));
         assert_eq!(parse_nrrd(&CT.as_bytes()[..60], false).unwrap(), None, "the header goes on");
         assert_eq!(parse(&CT.replace('\n', "\r\n")).unwrap().shape, [3, 4, 5]);

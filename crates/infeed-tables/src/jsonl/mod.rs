@@ -12,6 +12,7 @@
 //! | integers and fractions in all; booleans in all | one number, f64; bool |
 //! | lists of integers, of integers and fractions, of booleans | a list of i64, f64, bool |
 //! | lists of such lists with one length | a list of items of that length |
+//! | texts of the key `label`, if classes are given | a label: the index of the class of this name |
 //! | lists of texts | texts |
 //! | anything else: objects, values of several kinds | text: a text as it is, of any other value the JSON |
 //!
@@ -265,6 +266,11 @@ impl LinesDataset {
         }
         let numbers: Vec<u64> = lines.iter().map(|(record, _)| *record).collect();
         warn(&doubts(&objects, &numbers, &columns, |name| options.is_list(name)));
+        let label = columns.iter().position(|(name, kind)| name == "label" && *kind == KeyKind::Text);
+        if let Some(label) = label.filter(|_| options.classes.is_some()) {
+            columns[label].1 = KeyKind::Label;
+            columns[..=label].rotate_right(1);
+        }
         let most = dataset.records.sizes.largest as usize;
         dataset.schema.fields = columns.iter().map(|(name, kind)| kind.field(name, most)).collect();
         dataset.columns = columns;
@@ -298,9 +304,14 @@ impl Dataset for LinesDataset {
         let found = object(line).map_err(at)?;
         let value = |(name, kind): &(String, KeyKind)| {
             let json = found.get(name).map(|value| value.get());
-            let value = match kind.value(json) {
-                Ok(Value::Label(label)) if name == "label" => self.schema.label(label).map(Value::Label),
-                other => other,
+            let is_label = name == "label" && *kind == KeyKind::Label;
+            let text = json.filter(|_| is_label).and_then(|json| serde_json::from_str::<String>(json).ok());
+            let value = match text {
+                Some(text) if self.schema.classes.is_some() => self.schema.label_of(text.as_bytes()).map(Value::Label),
+                _ => match kind.value(json) {
+                    Ok(Value::Label(label)) if is_label => self.schema.label(label).map(Value::Label),
+                    other => other,
+                },
             };
             value.map_err(|e| {
                 let e = e.at_object(format!("{}, key {name}", self.object(record)));

@@ -199,6 +199,28 @@ fn a_record_without_a_label_is_a_bad_sample_and_other_numbers_are_lists() {
 }
 
 #[test]
+fn texts_called_label_are_classes_if_classes_are_given() {
+    let text = r#"{"a": "x", "label": "dog"}
+        {"a": "y", "label": "cat"}
+        {"a": "z", "label": "1"}
+        {"a": "z", "label": "cow"}
+        {"a": "z"}"#;
+    let lines = || source(&[("a.jsonl", text)]);
+    let classes = ["cat", "dog"].map(str::to_owned);
+    let dataset = block_on(open_source(lines()).classes(classes).into_future()).unwrap();
+    let labels: Vec<_> = (0..3).map(|record| shown(&*dataset, record)[0].clone()).collect();
+    assert_eq!(
+        (labels, dataset.schema().classes.as_ref().unwrap().len()),
+        (["label=1", "label=0", "label=1"].map(str::to_owned).to_vec(), 2)
+    );
+    for (record, what) in [(3, "label `cow` is no number, and not among the 2 classes"), (4, "it has no value")] {
+        let error = read(&*dataset, record).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("a.jsonl, key label"), "{error}");
+    }
+    assert_eq!(shown(&*sound(text), 3), ["a=z", "label=cow"]);
+}
+
+#[test]
 fn integers_from_2_to_the_63_are_integers_of_64_bits() {
     let bytes = |text: &str| {
         let dataset = sound(text);

@@ -112,6 +112,7 @@ pub(super) fn volume(name: String, members: &[Member]) -> Result<(File, Doubt)> 
         origin,
         slope: if uniform { slope } else { 1.0 },
         intercept: if uniform { intercept } else { 0.0 },
+        grid: None,
     };
     let header = header.check().map_err(|e| e.at_object(name.clone()))?;
     let stack = Stack { layouts, slices: slices.iter().map(|placed| placed.slice).collect() };
