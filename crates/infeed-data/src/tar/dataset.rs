@@ -334,7 +334,7 @@ impl TarDataset {
             Some(label) => self.schema.label(label),
             None => self.schema.label_of(content),
         }
-        .map_err(|e| e.with_hint(format!("a .cls file holds a number, or a class name of {CLASSES}")))
+        .map_err(|e| e.with_hint(format!("a .cls file holds a number, or one of the names in {CLASSES}")))
     }
 }
 

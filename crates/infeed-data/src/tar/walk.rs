@@ -134,7 +134,7 @@ mod tests {
     use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
     use super::*;
-    use crate::{Dataset, Value, dataset_contract, open_source, read_one::read, tar::header};
+    use crate::{Dataset, Open, Value, dataset_contract, open_source, read_one::read, tar::header};
 
     /// One member with this flag. Of a longer name the header has the first hundred bytes.
     fn member(flag: u8, name: &str, content: &[u8]) -> Vec<u8> {
@@ -150,13 +150,17 @@ mod tests {
     }
 
     fn opened(members: &[Vec<u8>]) -> Arc<dyn Dataset> {
+        let dataset = opened_with(members, |open| open);
+        block_on(dataset_contract(&*dataset)).unwrap();
+        dataset
+    }
+
+    fn opened_with(members: &[Vec<u8>], with: impl FnOnce(Open) -> Open) -> Arc<dyn Dataset> {
         let store = InMemory::new();
         let bytes = [members.concat(), vec![0; 1024]].concat();
         block_on(store.put(&Path::from("a.tar"), bytes.into())).unwrap();
         let source = Source::from_store(Arc::new(store), Path::default(), "test://x");
-        let dataset = block_on(open_source(source).into_future()).unwrap();
-        block_on(dataset_contract(&*dataset)).unwrap();
-        dataset
+        block_on(with(open_source(source)).into_future()).unwrap()
     }
 
     fn texts(dataset: &dyn Dataset) -> Vec<(String, String)> {
@@ -194,6 +198,27 @@ mod tests {
         let name = format!("{}{}/a.txt", "./".repeat(20), "y".repeat(59));
         let members = [member(b'L', "././@LongLink", name.as_bytes()), member(b'0', &name, b"one")];
         assert_eq!(texts(&*opened(&members)), [pair(format!("{}/a", "y".repeat(59)), "one")]);
+    }
+
+    #[test]
+    fn labels_are_numbers_and_names_of_classes_and_minus_one_stays() {
+        let labels = ["1", "-1\n", "dog", " cat ", "2", "cow"];
+        let member = |(i, label): (usize, &&str)| member(b'0', &format!("{i}.cls"), label.as_bytes());
+        let members: Vec<_> = labels.iter().enumerate().map(member).collect();
+        let dataset = opened_with(&members, |open| open.classes(["cat".to_owned(), "dog".to_owned()]));
+        let label = |record| match read(&*dataset, record).map_err(|e| e.to_string())?.values[..] {
+            [Value::Label(label), ..] => Ok(label),
+            ref other => Err(format!("{other:?}")),
+        };
+        for (record, want) in [(0, 1), (1, -1), (2, 1), (3, 0)] {
+            assert_eq!(label(record), Ok(want));
+        }
+        for (record, what) in
+            [(4, "label 2 is not among the 2 classes"), (5, "`cow` is no number, and not among the 2")]
+        {
+            let error = label(record).unwrap_err();
+            assert!(error.contains(what) && error.contains("a .cls file holds a number"), "{error}");
+        }
     }
 
     #[test]
