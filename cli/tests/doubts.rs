@@ -201,3 +201,35 @@ fn volumes_of_one_patient_at_two_places_are_named() {
         assert_eq!(said.contains("files of 1 patients are not at the same place"), is_named, "{directions}: {said}");
     }
 }
+
+/// A file of safetensors: arrays of two bytes with these names.
+fn safetensors(names: &[&str]) -> Vec<u8> {
+    let of = |(i, name): (usize, &&str)| {
+        format!("\"{name}\":{{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[{},{}]}}", 2 * i, 2 * i + 2)
+    };
+    let header = format!("{{{}}}", names.iter().enumerate().map(of).collect::<Vec<_>>().join(","));
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![7; 2 * names.len()]].concat()
+}
+
+#[test]
+fn arrays_that_are_left_out_and_single_files_are_named() {
+    let files = [("0.safetensors", safetensors(&["x"])), ("1.safetensors", safetensors(&["x", "y"]))];
+    let cases: [(&[usize], &[&str], &str, bool); 5] = [
+        (&[0, 1], &["--format", "arrays"], "arrays that the first file lacks are no fields, and are left out", true),
+        (&[0, 1], &["--format", "arrays", "--columns", "x"], "first file lacks", false),
+        (&[0], &["--format", "arrays"], "this is the only file of arrays, so its rows are the records", true),
+        (&[0], &[], "the only file of arrays", false),
+        (&[0], &[], "tables next to arrays are not read: 1 .csv, the first is `labels.csv`", true),
+    ];
+    for (chosen, args, words, is_there) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("labels.csv"), "0,1").unwrap();
+        for (name, bytes) in chosen.iter().map(|i| &files[*i]) {
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        let output = run(&[&["inspect", dir.path().to_str().unwrap()], args].concat());
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains(words), is_there, "{chosen:?} {args:?}: {said}");
+    }
+}

@@ -223,6 +223,7 @@ async fn each(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
     }
     let names: Vec<String> = all.first().into_iter().flatten().map(|array| array.name.clone()).collect();
     let mut fields: Vec<Vec<ChunkedArray>> = names.iter().map(|_| Vec::new()).collect();
+    let mut only_here = None;
     for (object, (mut arrays, file)) in (0..).zip(all.into_iter().zip(files)) {
         for (name, parts) in names.iter().zip(&mut fields) {
             let Some(at) = arrays.iter().position(|array| array.name == *name) else {
@@ -236,6 +237,15 @@ async fn each(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
             array.name = format!("{}[{name}]", file.name);
             parts.push(array);
         }
+        // Columns that the user chose are in all files.
+        only_here = only_here.or_else(|| Some(format!("{}[{}]", file.name, arrays.pop()?.name)));
+    }
+    if let Some(dataset) = only_here {
+        tracing::warn!(
+            url = source.url(),
+            dataset,
+            "datasets that the first file lacks are no fields, and are left out"
+        );
     }
     let stacked = names.into_iter().zip(fields).map(|(name, parts)| chunked::stacked(name, parts));
     let arrays: Vec<ChunkedArray> = stacked.collect::<Result<_>>().map_err(|e| e.at_object(source.url()))?;
