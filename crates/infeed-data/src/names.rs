@@ -38,6 +38,11 @@ pub fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
+/// Whether this is a table as text.
+pub fn is_table(name: &str) -> bool {
+    ends_with(name, ".csv") || ends_with(name, ".tsv")
+}
+
 pub fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| ends_with(name, extension))
 }

@@ -70,6 +70,10 @@ impl Format for Arrays {
         objects.iter().any(|o| is_array(&o.name)) && !objects.iter().any(|o| is_image(&o.name))
     }
 
+    fn reads(&self, name: &str) -> bool {
+        is_array(name)
+    }
+
     /// `classes` is for arrays in several files, which may be in class folders.
     fn options(&self) -> &'static [OpenOption] {
         &[OpenOption::Classes, OpenOption::Split, OpenOption::Columns]

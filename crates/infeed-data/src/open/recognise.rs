@@ -14,7 +14,7 @@ use infeed_store::{Object, Source};
 use crate::{
     format::{Evidence, Format, OpenOption, OpenOptions},
     layout::stem,
-    names::{base, ends_with, is_image, is_unread_image, parent},
+    names::{base, ends_with, is_image, is_table, is_unread_image, parent},
     objects::nothing_to_read,
 };
 
@@ -115,7 +115,7 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
             tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
     } else if ["arrays", "dicom", "volumes"].contains(&format.name()) {
-        for (kind, (count, first)) in kinds.iter().filter(|(kind, _)| [".csv", ".tsv"].contains(&kind.as_str())) {
+        for (kind, (count, first)) in kinds.iter().filter(|(kind, _)| is_table(kind)) {
             let (what, name) = (text(kind, *count, first), format.name());
             tracing::warn!(
                 url = source.url(),

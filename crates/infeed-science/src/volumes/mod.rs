@@ -32,6 +32,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::Result;
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
+    names::is_table,
     record::Dataset,
 };
 use infeed_store::{Object, Source};
@@ -84,6 +85,10 @@ impl Format for Volumes {
 
     fn recognises(&self, objects: &[Object]) -> bool {
         objects.iter().any(|object| names::stem(&object.name).is_some())
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        !is_table(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {

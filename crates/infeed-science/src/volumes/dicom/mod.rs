@@ -33,6 +33,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::Result;
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
+    names::is_table,
     record::Dataset,
 };
 use infeed_store::{Object, Source};
@@ -83,6 +84,10 @@ impl Format for Dicom {
 
     fn recognises(&self, objects: &[Object]) -> bool {
         objects.iter().any(|object| load::has_ending(&object.name))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        !is_table(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {
