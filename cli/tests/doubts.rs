@@ -233,3 +233,24 @@ fn arrays_that_are_left_out_and_single_files_are_named() {
         assert_eq!(said.contains(words), is_there, "{chosen:?} {args:?}: {said}");
     }
 }
+
+#[test]
+fn shards_of_mds_that_no_index_lists_are_named() {
+    let shard =
+        [&1u32.to_le_bytes()[..], &14u32.to_le_bytes(), &22u32.to_le_bytes(), b"{}", &7i64.to_le_bytes()].concat();
+    let index = r#"{"version": 2, "shards": [{"format": "mds", "column_names": ["n"], "column_encodings": ["int"],
+        "column_sizes": [8], "raw_data": {"basename": "shard.00000.mds", "bytes": 22, "hashes": {}}, "zip_data": null,
+        "samples": 1, "compression": null}]}"#;
+    for (name, is_named) in [("shard.00000.mds", false), ("shard.00001.mds", true), ("more/shard.00000.mds", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("more")).unwrap();
+        fs::write(dir.path().join("index.json"), index).unwrap();
+        for name in ["shard.00000.mds", name] {
+            fs::write(dir.path().join(name), &shard).unwrap();
+        }
+        let output = run(&["inspect", dir.path().to_str().unwrap()]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("1 shards that index.json does not list are not read"), is_named, "{name}: {said}");
+    }
+}

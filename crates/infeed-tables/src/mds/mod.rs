@@ -82,6 +82,24 @@ fn is_shard(object: &Object) -> bool {
     object.name.ends_with(".mds") || object.name.contains(".mds.")
 }
 
+/// Warns of shards in the folder, or below it, that the index does not list.
+fn warn_of_unlisted(source: &Source, objects: &[Object], folder: &str, index: &Index) {
+    let files = index.shards.iter().flat_map(|listed| [Some(&listed.raw_data), listed.zip_data.as_ref()]).flatten();
+    let listed: HashSet<&str> = files.map(|file| file.basename.as_str()).collect();
+    let is_other = |object: &&Object| {
+        object.name.strip_prefix(folder).is_some_and(|name| is_shard(object) && !listed.contains(name))
+    };
+    if let Some(first) = objects.iter().find(is_other) {
+        let count = objects.iter().filter(is_other).count();
+        tracing::warn!(
+            url = source.url(),
+            first = first.name,
+            "{count} shards that {folder}{INDEX} does not list are not read; merge the indexes (merge_index of streaming) \
+             or open each folder"
+        );
+    }
+}
+
 /// The error of shards whose index is missing.
 fn no_index(source: &Source, shard: &Object) -> Error {
     Error::new(ErrorKind::NotFound, "MDS shards without index.json, which lists them")
@@ -145,6 +163,7 @@ impl Format for Mds {
                 let (object, packed) = finder.find(listed)?;
                 reads.push(shard::read(&kept, object, packed, listed.samples).boxed());
             }
+            warn_of_unlisted(source, &objects, &folder, &listed);
             let Finder { unknown, unchecked, .. } = finder;
             if !unknown.is_empty() {
                 let hashes = unknown.into_iter().collect::<Vec<_>>().join(", ");
