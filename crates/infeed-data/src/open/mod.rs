@@ -8,7 +8,7 @@ mod places;
 mod recognise;
 mod records;
 
-use std::{fmt, future::IntoFuture, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, future::IntoFuture, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use infeed_core::{
@@ -602,6 +602,9 @@ async fn open_objects(
         memory::return_freed();
     }
     let found = dataset.schema().clone();
+    if options.classes.is_none() {
+        warn_of_spellings(source, found.classes.as_deref().unwrap_or_default());
+    }
     let dataset = as_declared(dataset, &said).await.map_err(|e| e.at_object(source.url()))?;
     if filters.is_empty() {
         return Ok(dataset);
@@ -635,6 +638,24 @@ async fn open_objects(
         _ => filter::passing(&*dataset, filters).await?,
     };
     filter::only(dataset, passing)
+}
+
+/// Warns of classes whose names differ only in case or in blanks around them: they may be one.
+fn warn_of_spellings(source: &Source, classes: &[String]) {
+    let mut seen: HashMap<String, &str> = HashMap::with_capacity(classes.len());
+    // Of single letters, `a` and `A` are classes.
+    for class in classes.iter().filter(|class| class.trim().chars().nth(1).is_some()) {
+        if let Some(first) = seen.insert(class.trim().to_lowercase(), class) {
+            tracing::warn!(
+                url = source.url(),
+                first,
+                second = class,
+                "names of classes differ only in case or blanks, and are classes of their own; if they are one, correct \
+                 their spelling"
+            );
+            return;
+        }
+    }
 }
 
 /// Opens several datasets and puts them together, as [`concat()`](crate::concat()) does. Later ones are opened with the
