@@ -29,7 +29,7 @@ fn lines(files: &[&str], args: &[&str], word: &str) -> (Option<i32>, Vec<String>
 
 #[test]
 fn folders_that_may_be_no_classes_are_named() {
-    let cases: [(&[&str], &[&str], &str); 14] = [
+    let cases: [(&[&str], &[&str], &str); 15] = [
         (&["trainA/1.png", "testA/1.png"], &[], "may be splits are taken for classes; --split testA reads one"),
         (&["train_mini/a/1.png", "val/a/1.png"], &[], "may be splits"),
         (&["A/train/1.png", "A/test/1.png", "B/train/1.png", "B/test/2.png"], &[], "splits below the class folders"),
@@ -38,6 +38,11 @@ fn folders_that_may_be_no_classes_are_named() {
         (&["photo/cat/1.png", "sketch/cat/1.png"], &[], "open one of the first folders"),
         (&["yes/1.png", "no/1.png", "scans/yes/1.png"], &[], "contains one of the name of the class `yes`"),
         (&["Cat/1.png", "cat/2.png", "dog/3.png"], &[], "names of classes differ only in case or blanks"),
+        (
+            &["1.png", "2.png", "labels.csv: file,label\n1.png,-1\n2.png,1\n"],
+            &["--labels", "LABELS"],
+            "labels are -1 and 1, and stay as they are",
+        ),
         (
             &["1.png", "2.png", "labels.csv: file,label\n1.png,dog\n2.png,Dog\n"],
             &["--labels", "LABELS"],

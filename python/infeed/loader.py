@@ -287,7 +287,7 @@ def open(  # noqa: A001 (the module's name stands before it)
       of the table.
     - ``annotations`` (path or URL): a COCO file.
     - ``masks``: True also reads the outlines of COCO and YOLO; a str is the pattern of mask files,
-      ``"masks/{stem}_mask.png"``.
+      ``"masks/{stem}_mask.png"``, or one of images and one of masks, ``"{stem}_photo.jpg => {stem}_mask.png"``.
     - ``channels`` (str): the pattern of image files that each hold one channel, ``"{name}_{channel}.tif"``.
     - ``pattern`` (str): the pattern of volume files, ``"{patient}_{field}.nrrd"``.
     - ``samples_per_patient`` (int, default 1): records per patient, each with its own draws.

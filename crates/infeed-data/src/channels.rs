@@ -195,8 +195,8 @@ impl Groups {
                 let file = files[own[0] as usize];
                 let what = format!("`{file}` has no mask; that of another image is `{an_example}`");
                 return Err(Error::new(ErrorKind::NotFound, what).with_hint(format!(
-                    "add it, or remove the image; {MASK_FILES} sets other names of masks; to read only images, open \
-                     their folder"
+                    "add it, or remove the image; {MASK_FILES} sets other names of masks, or of images and masks; to read \
+                     only images, open their folder"
                 )));
             };
             order.extend_from_slice(own);
@@ -230,7 +230,7 @@ pub(crate) fn group(all: &[&str], pattern: Option<&str>, sides: Option<Sides>) -
     let Some(sides) = sides else { return Ok(Some(groups)) };
     if let Some(first) = sides.others.first() {
         let (count, first) = (sides.others.len(), all[*first as usize]);
-        tracing::warn!(count, first, "further masks of the images are left out");
+        tracing::warn!(count, first, "files that are neither images nor the masks that are read are left out");
     }
     groups.with_masks(&sides.masks, all).map(Some)
 }

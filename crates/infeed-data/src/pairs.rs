@@ -143,25 +143,46 @@ fn holds_both(names: &[&str]) -> bool {
     some.iter().filter(|name| mask(name)).any(|name| images.contains(of_mask(stem(base(name))).0))
 }
 
-/// Images and masks, by a pattern of the masks' names: `masks/{stem}_mask.png`.
+/// A pattern of names with `{stem}`.
+struct Pattern<'a> {
+    before: &'a str,
+    after: &'a str,
+}
+
+impl<'a> Pattern<'a> {
+    fn parse(pattern: &'a str) -> Result<Self> {
+        let parts = pattern.trim().split_once("{stem}").filter(|(_, after)| !after.contains('{'));
+        let (before, after) = parts.ok_or_else(|| {
+            let what = format!("the pattern of masks {pattern:?} has no {{stem}}, or more than one");
+            Error::config(what).with_hint(
+                "write it like masks/{stem}_mask.png: {stem} stands for the image's name without its extension; or for \
+                 images and masks, like {stem}_photo.jpg => {stem}_mask.png",
+            )
+        })?;
+        // Without an extension, or with `.*`, the pattern matches every extension.
+        Ok(Self { before, after: after.strip_suffix(".*").unwrap_or(after) })
+    }
+
+    /// What `{stem}` stands for in a name that fits.
+    fn stem_of<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let tail = if is_image(self.after) { name } else { stem(name) };
+        let stem = tail.strip_prefix(self.before)?.strip_suffix(self.after)?;
+        (!stem.is_empty()).then_some(stem)
+    }
+}
+
+/// Images and masks, by a pattern of the masks' names, `masks/{stem}_mask.png`, or by one for images and one for masks,
+/// `{stem}_photo.jpg => {stem}_mask.png`.
 pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
-    let wrong = || {
-        Error::config(format!("the pattern of masks {pattern:?} has no {{stem}}, or more than one"))
-            .with_hint("write it like masks/{stem}_mask.png: {stem} stands for the image's name without its extension")
-    };
-    let (before, after) = pattern.split_once("{stem}").filter(|(_, after)| !after.contains('{')).ok_or_else(wrong)?;
-    // Without an extension, or with `.*`, the pattern matches every extension.
-    let after = after.strip_suffix(".*").unwrap_or(after);
-    let of = |name: &str| -> Option<String> {
-        let tail = if is_image(after) { name } else { stem(name) };
-        let stem = tail.strip_prefix(before)?.strip_suffix(after)?;
-        (!stem.is_empty()).then(|| stem.to_owned())
+    let (of_images, of_masks) = match pattern.split_once("=>") {
+        Some((images, masks)) => (Some(Pattern::parse(images)?), Pattern::parse(masks)?),
+        None => (None, Pattern::parse(pattern)?),
     };
     let mut sides = Sides::default();
     let mut images: Vec<(u32, &str)> = Vec::new();
     for (at, name) in (0u32..).zip(names) {
-        match of(name) {
-            Some(stem) => sides.masks.push((at, stem)),
+        match of_masks.stem_of(name) {
+            Some(stem) => sides.masks.push((at, stem.to_owned())),
             None => images.push((at, name)),
         }
     }
@@ -174,7 +195,19 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     }
     // Masks of other kinds, unless nothing else is there.
     let is_image = |(_, name): &(u32, &str)| !matches!(of_folders(parent(name)).0, Some(Role::Marks | Role::Kind));
-    if images.iter().any(is_image) {
+    if let Some(of_images) = of_images {
+        for (at, name) in images.drain(..) {
+            match of_images.stem_of(name) {
+                Some(found) => sides.images.push((at, format!("{found}{}", &name[stem(name).len()..]))),
+                None => sides.others.push(at),
+            }
+        }
+        if sides.images.is_empty() {
+            let what = format!("none of {} images fits the pattern of images in {pattern:?}", names.len());
+            return Err(Error::new(ErrorKind::NotFound, what)
+                .with_hint("write what is before => to match the names of the images"));
+        }
+    } else if images.iter().any(is_image) {
         let others: Vec<(u32, &str)> = images.extract_if(.., |image| !is_image(image)).collect();
         sides.others.extend(others.iter().map(|(at, _)| *at));
     }
@@ -291,9 +324,19 @@ mod tests {
         let voc = ["JPEGImages/a.jpg", "SegmentationClass/a.png", "SegmentationObject/a.png"];
         let sides = sides_by(&voc, "SegmentationClass/{stem}.png").unwrap();
         assert_eq!((sides.images.len(), sides.masks.len(), &sides.others[..]), (1, 1, &[2][..]));
+        // The retinas of DRIVE, and lesions of BUSI with further masks.
+        let names = ["1st_manual/21_manual1.gif", "images/21_training.tif", "mask/21_training_mask.gif"];
+        let sides = sides_by(&names, "images/{stem}_training.tif => 1st_manual/{stem}_manual1.gif").unwrap();
+        assert_eq!((&sides.images[..], &sides.masks[..]), (&[(1, "21.tif".into())][..], &[(0, "21".into())][..]));
+        assert_eq!(sides.others, [2]);
+        let names = ["b (1).png", "b (1)_mask.png", "b (1)_mask_1.png"];
+        let sides = sides_by(&names, "{stem}).png=>{stem})_mask").unwrap();
+        assert_eq!((sides.images[0].0, sides.masks[0].0, &sides.others[..]), (0, 1, &[2][..]));
         let says = |names: &[&str], pattern: &str| sides_by(names, pattern).unwrap_err().to_string();
         assert!(says(&["a.jpg"], "masks/a.png").contains("no {stem}"));
         assert!(says(&["a.jpg"], "masks/{stem}.png").contains("none of 1 images fits"));
+        assert!(says(&["a.jpg"], "{stem}.jpg => masks").contains("\" masks\" has no {stem}"));
+        assert!(says(&["a.jpg", "a.png"], "x/{stem} => {stem}.png").contains("fits the pattern of images"));
         assert!(says(&["x/a.jpg", "y/a.jpg", "m/a.png"], "m/{stem}.png").contains("have the same mask"));
     }
 }

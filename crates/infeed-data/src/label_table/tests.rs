@@ -143,6 +143,14 @@ fn of_several_columns_the_one_with_images_and_the_one_with_labels_are_taken() {
     assert!(column("1.jpg,nv", "dx").contains("the table has no header; give the number of a column, from 0 to 1"));
     assert_eq!(column("1.jpg,3,4\n2.jpg,5,6", "2"), "4 6");
     assert_eq!(column("1 3 0 7\n2 5 1 8", "3"), "7 8");
+    // The lists of CelebA.
+    let celeba = "2\nOval_Face Bald \n1.jpg  1 -1\n2.jpg -1  1\n";
+    assert_eq!(column(celeba, "Bald"), "-1 1");
+    assert!(column(celeba, "Hair").contains("there are file, Oval_Face, Bald"));
+    assert!(told(&names, celeba).contains("which column holds the labels? The table has Oval_Face, Bald"));
+    assert_eq!(column("2\nimage_id x_1 y_1\n2.jpg 3 4\n1.jpg 5 6\n", "x_1"), "5 3");
+    assert_eq!(told(&names, "2\nimage_id kind\n2.jpg a\n1.jpg b\n"), "1 0 of a b");
+    assert!(told(&names, "3\nimage_id kind\n2.jpg a\n1.jpg b\n").contains("line 1"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use infeed_core::error::{Error, Result};
 
 use super::{
+    columns::FILE,
     json,
     names::Names,
     rows::{Head, Rows, is_number, no_table, row_at},
@@ -49,8 +50,25 @@ pub(super) fn parse(name: &str, bytes: &[u8], names: &Names<'_>) -> Result<Rows>
         Some((first, rest)) if first.trim().len() == 5 && first.to_ascii_lowercase().starts_with("sep=") => rest,
         _ => &text,
     };
+    if let Some(rows) = counted(text, comments) {
+        return Ok(rows);
+    }
     let between = between(text, comments, names);
     rows(text, between, comments)
+}
+
+/// The lists of CelebA: the number of rows, the names of the columns, perhaps without that of the file, then the rows.
+fn counted(text: &str, comments: bool) -> Option<Rows> {
+    let mut lines = lines(text, comments);
+    let count: usize = lines.next()?.1.parse().ok()?;
+    let mut names: Vec<String> = lines.next()?.1.split_whitespace().map(str::to_owned).collect();
+    let rows: Vec<_> = lines.map(|(at, line)| row_at(at, line.split_whitespace())).collect();
+    let width = rows.first().filter(|_| rows.len() == count)?.len();
+    if width == names.len() + 1 {
+        names.insert(0, FILE[0].to_owned());
+    }
+    let is_sound = names.len() > 1 && names.len() == width && rows.iter().all(|row| row.len() == width);
+    is_sound.then_some(Rows { head: Head::Names(names), rows, unit: "line" })
 }
 
 /// The text of a table: UTF-8, or UTF-16 with a byte order mark.

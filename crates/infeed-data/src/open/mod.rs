@@ -183,6 +183,10 @@ impl Open {
     /// files that public datasets use (`images` and `masks`, `train` and `train_masks`, `a.jpg` and `a_mask.png`, …).
     /// An image without a mask is an error that names it.
     ///
+    /// If the images' names have more than the masks' have, give two patterns:
+    /// `images/{stem}_training.tif => 1st_manual/{stem}_manual1.gif`. Files that fit neither are left out, with a
+    /// warning.
+    ///
     /// ```
     /// # async fn roads() -> infeed::Result<()> {
     /// let roads = infeed::open("kitti/training").mask_files("semantic/{stem}.png").await?;
