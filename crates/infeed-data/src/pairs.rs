@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Suffixes of mask names, and their rank: if an image has several masks, the lowest rank is taken.
-const BEHIND: [(&str, u8); 16] = [
+const BEHIND: [(&str, u8); 18] = [
     ("_gtfine_labelids", 1),
     ("_gtcoarse_labelids", 1),
     ("_gtfine_labeltrainids", 2),
@@ -33,6 +33,8 @@ const BEHIND: [(&str, u8); 16] = [
     ("_annotation", 1),
     ("_trimap", 1),
     ("_gt", 1),
+    ("_groundtruth", 1),
+    ("_ground_truth", 1),
 ];
 const BEFORE: [&str; 5] = ["mask_", "label_", "gt_", "seg_", "annotation_"];
 const IMAGE_BEHIND: [&str; 6] = ["_leftimg8bit", "_image", "_img", "_rgb", "_sat", "_im"];
@@ -285,6 +287,7 @@ mod tests {
             ("leftImg8bit/val/x/a_1_leftImg8bit.png", "gtFine/val/x/a_1_gtFine_labelIds.png"),
             ("images/image_0001.png", "masks/gt_0001.png"),
             ("a_sat.jpg", "a_mask.png"),
+            ("training.tif", "training_groundtruth.tif"),
             ("benign/b (1).png", "benign/b (1)_mask.png"),
             ("a.jpg", "masks/a.png"),
             ("RGB/a.png", "SemSeg/a.png"),
