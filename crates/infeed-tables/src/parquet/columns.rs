@@ -235,24 +235,36 @@ impl Chosen {
         Ok(Self { leaves: footer.leaves.clone(), columns, names, named: Vec::new(), upright })
     }
 
-    /// Checks that the columns are at the same place as in the first file, and have the same type.
-    pub(super) fn check(&self, footer: &Footer) -> Result<()> {
-        let same = |a: &Leaf, b: &Leaf| {
-            let of = |leaf: &Leaf| (leaf.physical, leaf.unsigned, leaf.lists);
-            a.path == b.path && of(a) == of(b)
+    /// The leaf of each column in another file, whose columns may have another order.
+    ///
+    /// # Errors
+    /// `Unsupported` if a column is not there, or has another type than in the first file.
+    pub(super) fn leaves_of(&self, footer: &Footer) -> Result<Vec<usize>> {
+        let of = |column: &Column| {
+            let (first, name) = (&self.leaves[column.leaf], &column.name);
+            let is_here = |leaf: &&Leaf| leaf.path == first.path;
+            // Nearly always the same.
+            let same = footer.leaves.get(column.leaf).filter(is_here).map(|_| column.leaf);
+            let at = same.or_else(|| footer.leaves.iter().position(|leaf| is_here(&leaf)));
+            let kind = |leaf: &Leaf| (leaf.physical, leaf.unsigned, leaf.lists);
+            let what = match at {
+                Some(at) if kind(&footer.leaves[at]) == kind(first) => return Ok(at),
+                Some(_) => format!("column `{name}` has another type than in the first file"),
+                None => format!("there is no column `{name}`, which the first file has"),
+            };
+            Err(Error::new(ErrorKind::Unsupported, what)
+                .with_hint(format!("open each kind of files separately, or name the columns of all with {COLUMNS}")))
         };
-        let other = self
-            .columns
-            .iter()
-            .find(|column| !footer.leaves.get(column.leaf).is_some_and(|leaf| same(leaf, &self.leaves[column.leaf])));
-        match other {
-            None => Ok(()),
-            Some(column) => {
-                let what =
-                    format!("column `{}` is not where it is in the first file, or has another type", column.name);
-                Err(Error::new(ErrorKind::Unsupported, what).with_hint("open each kind of files separately"))
-            }
-        }
+        self.columns.iter().map(of).collect()
+    }
+
+    /// The first column of another file that the first file lacks.
+    pub(super) fn lacks<'a>(&self, footer: &'a Footer) -> Option<&'a str> {
+        let is_known = |leaf: &Leaf| self.leaves.iter().any(|first| first.path[0] == leaf.path[0]);
+        // Nearly always the same.
+        let same = |(at, leaf): &(usize, &Leaf)| self.leaves.get(*at).is_some_and(|first| first.path == leaf.path);
+        let mut others = footer.leaves.iter().enumerate().filter(|leaf| !same(leaf));
+        others.find(|(_, leaf)| !is_known(leaf)).map(|(_, leaf)| leaf.path[0].as_str())
     }
 
     /// The index among the `given` classes of each class of a file, if its metadata name them in another order. `None`:

@@ -131,18 +131,21 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     let others: Vec<_> = others.iter().map(|file| footer::read(&kept, file).boxed()).collect();
     let mut footers = stream::once(async { Ok(footer) }.boxed()).chain(stream::iter(others).buffered(AT_A_TIME));
     let mut groups: Vec<Group> = Vec::new();
-    let mut chunks = Vec::new();
+    let (mut chunks, mut more) = (Vec::new(), None);
     let mut print = Fingerprint::of("parquet").number(objects.len() as u64);
     for file in &objects {
         let at = |e: Error| named(file, e);
         let Some(footer) = footers.try_next().await.map_err(at)? else { break };
-        chosen.check(&footer).map_err(at)?;
+        let leaves = chosen.leaves_of(&footer).map_err(at)?;
+        if options.columns.is_none() && more.is_none() {
+            more = chosen.lacks(&footer).map(|column| (source.display_name(&file.name), column.to_owned()));
+        }
         let classes = chosen.classes_of(&source.display_name(&file.name), &footer, options.classes.as_deref());
         let classes = classes.map_err(at)?;
         print = print.text(&file.name).number(file.size);
         for (in_file, group) in footer.groups.into_iter().enumerate().filter(|(_, group)| group.rows > 0) {
-            for column in &chosen.columns {
-                let mut place = group.chunks[column.leaf].clone().map_err(|why| {
+            for (column, leaf) in chosen.columns.iter().zip(&leaves) {
+                let mut place = group.chunks[*leaf].clone().map_err(|why| {
                     let what = format!("column `{}` of row group {in_file} can't be read: {why}", column.name);
                     at(Error::new(ErrorKind::Unsupported, what))
                 })?;
@@ -158,6 +161,9 @@ async fn load(source: &Source, objects: Vec<Object>, options: &OpenOptions) -> R
     }
     drop(footers);
     kept.keep();
+    if let Some((file, column)) = more {
+        tracing::warn!(file, column, "columns that the first file lacks are no fields, and are left out");
+    }
     if groups.is_empty() {
         return Err(Error::new(ErrorKind::NotFound, "the files hold no rows")
             .at_stage(Stage::Open)

@@ -169,3 +169,34 @@ fn a_column_of_the_type_null_is_left_out() {
     let error = refused(files(&[bytes]).columns(["error_message"]));
     assert!(error.contains("column `error_message` is of nulls only, which is not read"), "{error}");
 }
+
+/// A file with a row of integers, in columns of these names.
+fn integers(columns: &[(&str, i64)]) -> Vec<u8> {
+    let fields = columns.iter().map(|(name, _)| Arc::new(required(name, Type::INT64, None))).collect();
+    let root = SchemaType::group_type_builder("rows").with_fields(fields).build().unwrap();
+    let properties = WriterProperties::builder().build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(root), Arc::new(properties)).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for (_, value) in columns {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&[*value], None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn columns_are_found_by_name_in_each_file() {
+    let all = [integers(&[("x", 1), ("y", 2)]), integers(&[("z", 6), ("y", 4), ("x", 3)]), integers(&[("y", 5)])];
+    let dataset = block_on(files(&all[..2]).into_future()).unwrap();
+    let row = |record| match &read(&*dataset, record).unwrap().values[..] {
+        [Value::Array(x), Value::Array(y)] => [x, y].map(|bytes| i64::from_ne_bytes((&bytes[..]).try_into().unwrap())),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((dataset.len(), row(0), row(1)), (2, [1, 2], [3, 4]));
+    let error = block_on(files(&all).into_future()).unwrap_err().to_string();
+    assert!(error.contains("no column `x`, which the first file has") && error.contains("2.parquet"), "{error}");
+    let dataset = block_on(files(&all).columns(["y".to_owned()]).into_future()).unwrap();
+    assert_eq!(dataset.len(), 3);
+}
