@@ -1,7 +1,7 @@
 //! Labels from names of folders.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -13,7 +13,7 @@ use infeed_store::Source;
 
 use super::{
     layout::{self, Role, Run},
-    names::{is_image, parent},
+    names::{base, ends_with, is_image, looks_like_mask, parent},
 };
 
 /// The index of each class name; an error if two classes share a name.
@@ -226,7 +226,7 @@ fn warn_of_levels(runs: &[Run<'_>], around: usize, tops: &BTreeSet<String>, sour
 
 /// Warns of images that have the name of another. Returns whether it did.
 fn tell_alike(names: &[&str], source: &Source) -> bool {
-    let Some((count, image, mask, like)) = named_alike(names) else { return false };
+    let Some((count, image, mask, like)) = named_alike(names).or_else(|| alike_in_format(names)) else { return false };
     let help = MASK_FILES.to(&like);
     let what = format!(
         "{count} images have the name of another, such as `{mask}` and `{image}`: if they are masks, set {help}"
@@ -243,12 +243,13 @@ fn tell_marks(names: &[&str], around: usize, tops: &BTreeSet<String>, source: &S
         _ => tops.iter().map(String::as_str).find(|top| layout::is_marks(top)),
     };
     let Some(marks) = marks else { return false };
+    let or = if layout::like_marks([marks].into_iter()).is_some() { "" } else { ", or this of the other folder" };
     let folder = format!("{}{marks}/", &names[0][..around]);
     let first = names.iter().find(|name| name.starts_with(&folder)).copied().unwrap_or_default();
     let help = MASK_FILES.to(&format!("{folder}{{stem}}{}", &first[layout::stem(first).len()..]));
     let folder = source.display_name(folder.trim_end_matches('/'));
     let what = "a folder that may hold masks or labels of other images is taken for a class";
-    tracing::warn!(folder, "{what}; if it does, set {help}");
+    tracing::warn!(folder, "{what}; if it does, set {help}{or}");
     true
 }
 
@@ -271,8 +272,11 @@ fn twin<'n, 'a>(names: &[&'n str], around: usize, tops: &'a BTreeSet<String>) ->
         let ending = |file: &str| file[layout::stem(file).len()..].to_ascii_lowercase();
         same && (all.len() == 2 && ending(a[0]) != ending(b[0]) || a.iter().any(|file| words(file) != words(a[0])))
     };
-    let of = |at: usize| all[..at].iter().any(|(_, first)| is_twin(first, &all[at].1));
-    (1..all.len()).find(|at| of(*at)).map(|at| all[at].0)
+    let of = |at: usize| all[..at].iter().find(|(_, first)| is_twin(first, &all[at].1));
+    // Masks are hardly JPEGs.
+    let are_jpegs = |files: &[&str]| [".jpg", ".jpeg"].iter().any(|ending| ends_with(files[0], ending));
+    let (first, last) = (1..all.len()).find_map(|at| Some((of(at)?, &all[at])))?;
+    Some(if are_jpegs(&last.1) && !are_jpegs(&first.1) { first.0 } else { last.0 })
 }
 
 /// Images next to others whose name begins theirs, in another file format: `1.jpg` and `1.png`, `1_manual.png`. How
@@ -298,6 +302,63 @@ fn named_alike(names: &[&str]) -> Option<(usize, String, String, String)> {
     }
     let (image, mask, like) = first.filter(|_| 2 * alike >= images)?;
     Some((alike, image, mask, like))
+}
+
+/// The same for images in one file format: `1.png` and `1_L.png`, where each image has one of this ending; `image-1.png`
+/// and `label-1.png`.
+fn alike_in_format(names: &[&str]) -> Option<(usize, String, String, String)> {
+    let some = &names[..names.len().min(LOOKED_AT)];
+    let known: HashSet<&str> = some.iter().map(|name| layout::stem(name)).collect();
+    let is_word = |text: &str| text.contains(char::is_alphabetic);
+    let mut found: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (at, name) in some.iter().enumerate() {
+        let stem = layout::stem(name);
+        let start = stem.len() - base(stem).len();
+        let ends = stem[start..].char_indices().filter(|(_, c)| !c.is_alphanumeric() || c.is_uppercase());
+        let ending = ends.map(|(at, _)| start + at).find(|at| known.contains(&stem[..*at]) && is_word(&stem[*at..]));
+        if let Some(ending) = ending {
+            found.entry(&stem[ending..]).or_insert((0, at)).0 += 1;
+        }
+    }
+    if let Some((ending, (count, at))) = found.into_iter().max_by_key(|(_, (count, _))| *count)
+        && count > 1
+        && (2 * count == some.len() || looks_like_mask(ending) && 3 * count >= some.len())
+    {
+        let mask = some[at];
+        let (stem, format) = mask.split_at(layout::stem(mask).len());
+        let image = format!("{}{format}", stem.strip_suffix(ending)?);
+        return Some((count, image, mask.to_owned(), format!("{{stem}}{ending}{format}")));
+    }
+    // Two words before or behind the same rest, of which one is a mask's.
+    let sides: [fn(&str) -> Option<(&str, &str)>; 2] = [
+        |stem| stem.find(|c: char| !c.is_alphanumeric()).map(|at| (&stem[..at], &stem[at..])),
+        |stem| stem.rfind(|c: char| !c.is_alphanumeric()).map(|at| (&stem[at + 1..], &stem[..=at])),
+    ];
+    sides.iter().enumerate().find_map(|(way, side)| {
+        let mut words: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+        for name in some {
+            let (word, rest) = side(base(layout::stem(name)))?;
+            words.entry(word).or_default().insert((parent(name), rest));
+        }
+        let [(a, of_a), (b, of_b)] = &words.into_iter().collect::<Vec<_>>()[..] else { return None };
+        let (mask, image) = if looks_like_mask(a) { (a, b) } else { (b, a) };
+        if of_a != of_b || !looks_like_mask(mask) || looks_like_mask(image) || of_a.len() < 2 {
+            return None;
+        }
+        let (folder, rest) = of_a.first()?;
+        let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let format = &some[0][layout::stem(some[0]).len()..];
+        let name = |word: &str, rest: &str| match way {
+            0 => format!("{folder}{word}{rest}{format}"),
+            _ => format!("{folder}{rest}{word}{format}"),
+        };
+        let between = |rest: &str| match way {
+            0 => format!("{}{{stem}}", &rest[..1]),
+            _ => format!("{{stem}}{}", &rest[rest.len() - 1..]),
+        };
+        let pattern = format!("{} => {}", name(image, &between(rest)), name(mask, &between(rest)));
+        Some((of_a.len(), name(image, rest), name(mask, rest), pattern))
+    })
 }
 
 /// The label of each record: runs of equal labels, as class folders give them, or one by one if that is smaller.
@@ -343,6 +404,7 @@ impl RecordLabels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairs;
 
     #[test]
     fn images_with_the_names_of_others_are_told() {
@@ -353,6 +415,38 @@ mod tests {
         for names in
             [&["1.jpg", "10.png", "11.jpg"][..], &["a.jpg", "b.png"], &["a/1.jpg", "b/1.png"], &["a.jpg", "a_b.jpg"]]
         {
+            assert_eq!(like(names), None, "{names:?}");
+        }
+        let like = |names: &[&str]| {
+            alike_in_format(names).map(|(count, image, mask, like)| (count, image + " " + &mask, like))
+        };
+        for (names, pattern) in [
+            (["c/1-mask.png", "c/1.png", "c/2-mask.png", "c/2.png"], "{stem}-mask.png"),
+            (["c/1.png", "c/1_L.png", "c/2.png", "c/2_L.png"], "{stem}_L.png"),
+            (["c/1.png", "c/1Mask.png", "c/2.png", "c/2Mask.png"], "{stem}Mask.png"),
+            (
+                ["c/image-1.png", "c/image-2.png", "c/label-1.png", "c/label-2.png"],
+                "c/image-{stem}.png => c/label-{stem}.png",
+            ),
+            (
+                ["c/1.image.png", "c/1.mask.png", "c/2.image.png", "c/2.mask.png"],
+                "c/{stem}.image.png => c/{stem}.mask.png",
+            ),
+        ] {
+            let found = like(&names).unwrap();
+            assert_eq!((found.0, &*found.2), (2, pattern), "{found:?}");
+            let (image, mask) = found.1.split_once(' ').unwrap();
+            assert!(names.contains(&image) && names.contains(&mask), "{found:?}");
+            let sides = pairs::sides_by(&names, pattern).unwrap();
+            assert_eq!((sides.images.len(), sides.masks.len()), (2, 2), "{pattern}");
+        }
+        for names in [
+            &["1.jpg", "10.jpg"][..],
+            &["a.jpg", "a_b.jpg"],
+            &["a_1.jpg", "a_2.jpg", "b_1.jpg", "b_2.jpg"],
+            &["img-1.png", "img-2.png", "other-1.png", "other-2.png"],
+            &["1.png", "1_1.png", "2.png", "2_1.png"],
+        ] {
             assert_eq!(like(names), None, "{names:?}");
         }
     }

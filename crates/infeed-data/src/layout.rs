@@ -17,12 +17,14 @@ use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
 use super::names::{SPLITS, base, parent};
 
 /// Names of folders with images.
-const IMAGES: [&str; 16] = [
+const IMAGES: [&str; 18] = [
     "images",
     "image",
     "imgs",
     "img",
     "jpegimages",
+    "jpgimages",
+    "pngimages",
     "leftimg8bit",
     "rightimg8bit",
     "img_dir",
@@ -153,8 +155,18 @@ pub(crate) fn are_splits<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> boo
     all && (splits > 1 || is_training)
 }
 
-/// The role in a folder's name, and the rest of the name: `train` of `train_masks`.
+/// The role in a folder's name, and the rest of the name: `train` of `train_masks`. A format behind it is no part of
+/// the name: `masks_png`.
 fn role(folder: &str) -> (Option<Role>, &str) {
+    const FORMATS: [&str; 5] = ["_png", "_jpg", "_jpeg", "_tif", "_tiff"];
+    let plain = FORMATS.iter().find_map(|format| folder.strip_suffix(format)).unwrap_or(folder);
+    match role_of(plain) {
+        (None, _) => (None, folder),
+        found => found,
+    }
+}
+
+fn role_of(folder: &str) -> (Option<Role>, &str) {
     // `Ground Truth`, `ground-truth`.
     let joined = folder.contains([' ', '-']).then(|| folder.replace([' ', '-'], "_"));
     let spelled = joined.as_deref().unwrap_or(folder);
@@ -179,20 +191,36 @@ fn role(folder: &str) -> (Option<Role>, &str) {
                 }
             }
             if folder.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)) {
+                // `images_prepped_train`, as a well-known tutorial has it.
                 let rest = &folder[word.len()..];
-                if rest.starts_with(BETWEEN) && is_split(rest.trim_start_matches(BETWEEN)) {
-                    return (Some(role), rest.trim_start_matches(BETWEEN));
+                let split = rest.trim_start_matches(BETWEEN).trim_start_matches("prepped_");
+                if rest.starts_with(BETWEEN) && is_split(split) {
+                    return (Some(role), split);
                 }
             }
         }
     }
-    (None, folder)
+    // `PedMasks`, next to `PNGImages`. `FaceMask` may be a class.
+    let before = folder.strip_suffix("Masks").or_else(|| folder.strip_suffix("Annotations"));
+    match before {
+        Some(before) if before.ends_with(char::is_alphabetic) => (Some(Role::Marks), ""),
+        _ => (None, folder),
+    }
+}
+
+/// The words of a name, which may begin with capitals: `ManualMask`.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(BETWEEN).flat_map(|part| {
+        let begins = |(at, c): (usize, char)| c.is_uppercase() && part[..at].ends_with(char::is_lowercase);
+        let starts: Vec<usize> = part.char_indices().filter(|at| begins(*at)).map(|(at, _)| at).collect();
+        let ends = starts.clone().into_iter().chain([part.len()]);
+        iter::once(0).chain(starts).zip(ends).map(|(start, end)| &part[start..end]).collect::<Vec<_>>()
+    })
 }
 
 /// The folder among these classes that is rather one of masks: `DUTS-TR-Mask`, `imgs_label`, `Training_GroundTruth`.
 pub(crate) fn like_marks<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let any =
-        |top: &str, known: &[&str]| top.split(BETWEEN).any(|word| known.iter().any(|k| k.eq_ignore_ascii_case(word)));
+    let any = |top: &str, known: &[&str]| words(top).any(|word| known.iter().any(|k| k.eq_ignore_ascii_case(word)));
     // Photographs of people with and without masks.
     if tops.clone().any(|top| any(top, &["with", "without", "no", "not", "non"])) {
         return None;
