@@ -195,8 +195,9 @@ impl Groups {
                 let file = files[own[0] as usize];
                 let what = format!("`{file}` has no mask; that of another image is `{an_example}`");
                 return Err(Error::new(ErrorKind::NotFound, what).with_hint(format!(
-                    "add it, or remove the image; {MASK_FILES} sets other names of masks, or of images and masks; to read \
-                     only images, open their folder"
+                    "add it, or remove the image; {MASK_FILES} sets other names of masks, and with two patterns \
+                     (images/{{stem}}.jpg => masks/{{stem}}.png) reads only the images with a mask; to read only images, \
+                     open their folder"
                 )));
             };
             order.extend_from_slice(own);

@@ -38,6 +38,13 @@ pub fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
+/// Whether this is a file of images, arrays or volumes, or a table, by its ending.
+pub fn is_data(name: &str) -> bool {
+    const ENDINGS: [&str; 11] =
+        [".npy", ".npz", ".safetensors", ".h5", ".hdf5", ".dcm", ".dicom", ".nii", ".nii.gz", ".nrrd", ".nhdr"];
+    is_image(name) || is_table(name) || ENDINGS.iter().any(|ending| ends_with(name, ending))
+}
+
 /// Whether this is a table as text.
 pub fn is_table(name: &str) -> bool {
     ends_with(name, ".csv") || ends_with(name, ".tsv")

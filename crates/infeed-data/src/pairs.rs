@@ -5,7 +5,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
 };
 
 use infeed_core::error::{Error, ErrorKind, Result, setting::MASK_FILES};
@@ -198,16 +198,18 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     // Masks of other kinds, unless nothing else is there.
     let is_image = |(_, name): &(u32, &str)| !matches!(of_folders(parent(name)).0, Some(Role::Marks | Role::Kind));
     if let Some(of_images) = of_images {
+        let known: HashSet<&str> = sides.masks.iter().map(|(_, stem)| stem.as_str()).collect();
         for (at, name) in images.drain(..) {
-            match of_images.stem_of(name) {
+            match of_images.stem_of(name).filter(|stem| known.contains(stem)) {
                 Some(found) => sides.images.push((at, format!("{found}{}", &name[stem(name).len()..]))),
                 None => sides.others.push(at),
             }
         }
         if sides.images.is_empty() {
-            let what = format!("none of {} images fits the pattern of images in {pattern:?}", names.len());
-            return Err(Error::new(ErrorKind::NotFound, what)
-                .with_hint("write what is before => to match the names of the images"));
+            let what = format!("no image of {} fits the pattern {pattern:?} and has a mask", names.len());
+            return Err(Error::new(ErrorKind::NotFound, what).with_hint(
+                "write what is before => to match the names of the images, with {stem} as in those of masks",
+            ));
         }
     } else if images.iter().any(is_image) {
         let others: Vec<(u32, &str)> = images.extract_if(.., |image| !is_image(image)).collect();
@@ -336,6 +338,10 @@ mod tests {
         let sides = sides_by(&names, "images/{stem}_training.tif => 1st_manual/{stem}_manual1.gif").unwrap();
         assert_eq!((&sides.images[..], &sides.masks[..]), (&[(1, "21.tif".into())][..], &[(0, "21".into())][..]));
         assert_eq!(sides.others, [2]);
+        // Of Pascal VOC's photographs most have no mask.
+        let names = ["JPEGImages/a.jpg", "JPEGImages/b.jpg", "SegmentationClass/b.png"];
+        let sides = sides_by(&names, "JPEGImages/{stem}.jpg => SegmentationClass/{stem}.png").unwrap();
+        assert_eq!((&sides.images[..], &sides.others[..]), (&[(1, "b.jpg".into())][..], &[0][..]));
         let names = ["b (1).png", "b (1)_mask.png", "b (1)_mask_1.png"];
         let sides = sides_by(&names, "{stem}).png=>{stem})_mask").unwrap();
         assert_eq!((sides.images[0].0, sides.masks[0].0, &sides.others[..]), (0, 1, &[2][..]));
@@ -343,7 +349,7 @@ mod tests {
         assert!(says(&["a.jpg"], "masks/a.png").contains("no {stem}"));
         assert!(says(&["a.jpg"], "masks/{stem}.png").contains("none of 1 images fits"));
         assert!(says(&["a.jpg"], "{stem}.jpg => masks").contains("\" masks\" has no {stem}"));
-        assert!(says(&["a.jpg", "a.png"], "x/{stem} => {stem}.png").contains("fits the pattern of images"));
+        assert!(says(&["a.jpg", "a.png"], "x/{stem} => {stem}.png").contains("no image of 2 fits the pattern"));
         assert!(says(&["x/a.jpg", "y/a.jpg", "m/a.png"], "m/{stem}.png").contains("have the same mask"));
     }
 }

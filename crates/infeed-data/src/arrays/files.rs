@@ -64,7 +64,10 @@ enum Place {
 /// An error if files are named like the images and masks of the same records, or like splits.
 fn are_records(names: &[&str]) -> Result<()> {
     let each = format!("if each file is a record, set {}", FORMAT.to("arrays"));
-    let is_mask = |name: &&str| looks_like_mask(stem(base(name))) || stem(base(name)).eq_ignore_ascii_case("y");
+    let is_mask = |name: &&str| {
+        let stem = stem(base(name));
+        looks_like_mask(stem) || split_of(stem).map_or(stem.to_owned(), |(_, rest)| rest).eq_ignore_ascii_case("y")
+    };
     if let (Some(mask), Some(other)) =
         (names.iter().find(|name| is_mask(name)), names.iter().find(|name| !is_mask(name)))
     {

@@ -288,8 +288,9 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Option<Vec<Json>> {
     bytes.chunks(dtype.size()).map(number).collect()
 }
 
-/// The type of a CSV cell. `007` is a text, because it would lose its zeros as a number.
+/// The type of a CSV cell, with blanks around numbers. `007` is a text, because it would lose its zeros as a number.
 fn meant_of(cell: &str) -> Meant {
+    let cell = cell.trim_ascii();
     let written = |number: i64| number.to_string() == cell;
     if cell.parse().is_ok_and(written) {
         return Meant::Integer;
@@ -432,8 +433,12 @@ impl Metadata {
 impl Values {
     fn of<'a>(meant: Meant, cells: impl ExactSizeIterator<Item = &'a str> + Clone) -> Self {
         let parsed = match meant {
-            Meant::Integer => cells.clone().map(|cell| cell.parse().ok()).collect::<Option<_>>().map(Self::Integers),
-            Meant::Fraction => cells.clone().map(|cell| cell.parse().ok()).collect::<Option<_>>().map(Self::Fractions),
+            Meant::Integer => {
+                cells.clone().map(|cell| cell.trim_ascii().parse().ok()).collect::<Option<_>>().map(Self::Integers)
+            }
+            Meant::Fraction => {
+                cells.clone().map(|cell| cell.trim_ascii().parse().ok()).collect::<Option<_>>().map(Self::Fractions)
+            }
             Meant::List | Meant::Text | Meant::Nothing => None,
         };
         parsed.unwrap_or_else(|| {

@@ -6,7 +6,7 @@ mod kept;
 mod metadata;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -325,10 +325,12 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
             tracing::warn!(url = source.url(), split, "the images of the split are read without masks: they have none");
             sides = None;
         }
+        // Of this split, or of all.
+        let is_here = |key: &str| is_of(key) || !parent(key).split('/').any(layout::is_split);
         let mask = || {
             let runs = layout::runs(&names).into_iter();
             let mut firsts = runs.map(|run| names[run.names.start]);
-            firsts.find(|name| layout::is_mark(name) && is_of(&key(name)))
+            firsts.find(|name| layout::is_mark(name) && is_here(&key(name)))
         };
         if sides.is_none()
             && metadata.is_none()
@@ -340,6 +342,9 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
     }
     let (source, objects) = match &split {
         Some(folder) if sides.is_none() => {
+            if options.classes.is_none() && options.labels.is_none() && metadata.is_none() {
+                warn_of_other_classes(source, &names, folder);
+            }
             metadata = metadata.map(|(metadata, object)| (metadata.below(folder), object));
             (source.child(folder)?, below(source, objects, folder)?)
         }
@@ -366,6 +371,32 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
     let groups = channels::group(&names, options.channels.as_deref(), sides).map_err(at_source)?;
     drop(names);
     Ok(FoundRecords::Images(FoundImages { source, groups, objects, metadata, is_paired }))
+}
+
+/// Warns if other splits have class folders that this one lacks: its labels are other numbers then.
+fn warn_of_other_classes(source: &Source, names: &[&str], split: &str) {
+    let around = parent(split);
+    let mut classes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for run in layout::runs(names) {
+        let below = if around.is_empty() { Some(run.folder) } else { run.folder.strip_prefix(around) };
+        let mut folders = below.unwrap_or_default().split('/').filter(|folder| !folder.is_empty());
+        if let (Some(top), Some(class)) = (folders.next(), folders.next())
+            && layout::is_split(top)
+        {
+            classes.entry(top).or_default().insert(class);
+        }
+    }
+    let Some(own) = classes.remove(base(split)) else { return };
+    if let Some((other, class)) = classes.iter().find_map(|(other, of)| Some((other, of.difference(&own).next()?))) {
+        tracing::warn!(
+            url = source.url(),
+            split,
+            other,
+            class,
+            "another split has a class that this one lacks: labels are the indices among the classes of this split; give \
+             those of all with {CLASSES}"
+        );
+    }
 }
 
 /// Whether `folder` is `of` or below it.

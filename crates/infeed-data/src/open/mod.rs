@@ -184,8 +184,8 @@ impl Open {
     /// An image without a mask is an error that names it.
     ///
     /// If the images' names have more than the masks' have, give two patterns:
-    /// `images/{stem}_training.tif => 1st_manual/{stem}_manual1.gif`. Files that fit neither are left out, with a
-    /// warning.
+    /// `images/{stem}_training.tif => 1st_manual/{stem}_manual1.gif`. Then only images with a mask are read; a warning
+    /// counts the other files.
     ///
     /// ```
     /// # async fn roads() -> infeed::Result<()> {

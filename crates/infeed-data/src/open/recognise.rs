@@ -14,7 +14,7 @@ use infeed_store::{Object, Source};
 use crate::{
     format::{Evidence, Format, OpenOption, OpenOptions},
     layout::stem,
-    names::{base, ends_with, is_image, is_table, is_unread_image, parent},
+    names::{base, ends_with, is_data, is_image, is_table, is_unread_image, parent},
     objects::nothing_to_read,
 };
 
@@ -114,14 +114,21 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
             let what = text(kind, *count, first);
             tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
-    } else if ["arrays", "dicom", "volumes"].contains(&format.name()) {
-        for (kind, (count, first)) in kinds.iter().filter(|(kind, _)| is_table(kind)) {
-            let (what, name) = (text(kind, *count, first), format.name());
-            tracing::warn!(
-                url = source.url(),
-                "tables next to {name} are not read: {what}; labels of arrays can be an array in the same file, others \
-                 are joined by the trainer, by the number of the record or the patient's name"
-            );
+    } else {
+        let name = format.name();
+        for (kind, (count, first)) in &kinds {
+            let help = match () {
+                () if is_table(kind) => {
+                    "labels of arrays can be an array in the same file, others are joined by the trainer, by the key or \
+                     number of a record or the patient's name"
+                }
+                () if is_data(first) => {
+                    "if they belong to the records, convert all to one format; if not, move them elsewhere"
+                }
+                () => continue,
+            };
+            let what = text(kind, *count, first);
+            tracing::warn!(url = source.url(), "files next to those of the format {name} are not read: {what}; {help}");
         }
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()

@@ -12,6 +12,7 @@ use crate::{
     filter,
     label_table::{FILE, decode},
     layout::stem,
+    names::base,
     objects::list,
     record::Dataset,
 };
@@ -42,8 +43,14 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
     let lines = || text.lines().map(plain).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let mut chosen = BTreeSet::new();
     let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
+    // `000012` is a name. One such line shows that the others are names, too.
+    let is_padded = |line: &str| line.len() > 1 && line.starts_with('0') && line.bytes().all(|b| b.is_ascii_digit());
+    let are_names = lines().any(|(line, _)| is_padded(line));
     for (line, number) in lines() {
         match line.parse::<u64>() {
+            Ok(_) if are_names => {
+                names.insert(line, (number, false));
+            }
             Ok(record) if record < dataset.len() => {
                 chosen.insert(record);
             }
@@ -55,6 +62,16 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
                 names.insert(line.trim_start_matches("./"), (number, false));
             }
         }
+    }
+    let object_of = |record: u64| stem(base(&dataset.object(record))).parse::<u64>().ok();
+    if let Some(record) = chosen.iter().copied().find(|record| object_of(*record).is_some_and(|name| name != *record)) {
+        let object = dataset.object(record);
+        tracing::warn!(
+            record,
+            object,
+            "numbers in the list are those of records, from 0, although objects are called by numbers; names have their \
+             endings, such as 12.jpg"
+        );
     }
     if !names.is_empty() {
         for record in 0..dataset.len() {
@@ -127,6 +144,11 @@ mod tests {
         ] {
             assert_eq!(records(text).unwrap(), "a.png c.png", "{text:?}");
         }
+        ["000001.png", "000002.png"].iter().for_each(|name| put(&format!("images/{name}"), name));
+        for text in ["000001\n000002\n", "000001.png\n000002", "images/000001.png\n000002.png"] {
+            assert_eq!(records(text).unwrap(), "000001.png 000002.png", "{text:?}");
+        }
+        assert_eq!(records("1\n2\n").unwrap(), "000002.png a.png");
         let error = records("a.png\nfilename\n").unwrap_err().to_string();
         assert!(error.contains("`filename` in line 2"), "{error}");
         assert!(records("photo\na.png\n").unwrap_err().to_string().contains("`photo` in line 1"));

@@ -41,7 +41,7 @@ pub use self::{
 };
 use super::{
     format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, of_split},
+    names::{ends_with, is_table, of_split},
     objects::{list, nothing_to_read},
     record::Dataset,
 };
@@ -63,6 +63,10 @@ impl Format for Tar {
 
     fn recognises(&self, objects: &[Object]) -> bool {
         objects.iter().any(|o| ends_with(&o.name, ".tar") || is_compressed(&o.name))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        !is_table(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {

@@ -229,7 +229,8 @@ pub(crate) fn tell_alike(arrays: &[Sight<'_>], series: &[Series]) {
     if let Some(groups) = alike_groups(series) {
         tracing::warn!(
             groups,
-            "arrays of these groups are fields of one record; if the groups are classes, save the labels as an array"
+            "arrays of these groups are fields of one record; if the groups are classes, save the labels as an array; if \
+             they are records, write one array of many rows, or a file for each"
         );
     }
     let fields = || series.iter().filter(|series| !series.stacked).map(|series| &arrays[series.parts[0]]);
@@ -246,7 +247,7 @@ pub(crate) fn tell_alike(arrays: &[Sight<'_>], series: &[Series]) {
 
 /// Groups with series of the same names, which are fields of one record, unless their names show that they are.
 fn alike_groups(series: &[Series]) -> Option<String> {
-    let groups = || series.iter().filter(|of| of.stacked).filter_map(|of| of.name.rsplit_once('/'));
+    let groups = || series.iter().filter_map(|of| of.name.rsplit_once('/'));
     let is_kind = |group: &str| {
         let last = group.rsplit('/').next().unwrap_or(group);
         let begins = |word: &&str| last.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));

@@ -42,7 +42,7 @@ use infeed_data::{
     arrays::listed,
     concat, difference,
     format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, of_split, parent},
+    names::{ends_with, is_data, of_split, parent},
     objects::nothing_to_read,
     packed::Packing,
     record::Dataset,
@@ -87,6 +87,10 @@ impl Format for Hdf5 {
 
     fn recognises(&self, objects: &[Object]) -> bool {
         *self == Self::Rows && objects.iter().any(|o| is_hdf5(&o.name))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        is_hdf5(name) || !is_data(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {
@@ -195,8 +199,8 @@ fn warn_of_samples(source: &Source, all: &[Vec<ChunkedArray>]) {
 }
 
 /// Whether files may be a record each, by the shapes of their arrays, which are the same in all files: those of one
-/// picture (`[H, W, C]` and perhaps `[H, W]`, or `[C, H, W]`), or of fewer rows than there are files. A number for each
-/// row shows that the rows are the records.
+/// picture (`[H, W, C]` and perhaps `[H, W]`, or `[C, H, W]`, or several of one `[H, W]`), or of fewer rows than there are
+/// files. A number for each row shows that the rows are the records.
 fn look_like_samples(files: &[Vec<Vec<u64>>]) -> bool {
     let Some(first) = files.first().filter(|first| files.len() > 1 && first.iter().all(|shape| shape.len() > 1)) else {
         return false;
@@ -209,8 +213,9 @@ fn look_like_samples(files: &[Vec<Vec<u64>>]) -> bool {
     let channels_first =
         first.iter().all(|shape| matches!(shape[..], [channels, h, w] if is_channels(channels) && h > 4 && w > 4));
     let many = files.len() as u64 >= *rows;
+    let is_flat = first.len() > 1 && first.iter().all(|shape| shape[..] == [*rows, *width]);
     *rows > 1
-        && (many || channels_first || channels_last && *rows > 4 && *width > 4)
+        && (many || channels_first || (channels_last || is_flat) && *rows > 4 && *width > 4)
         && files.iter().all(|shapes| shapes == first)
 }
 

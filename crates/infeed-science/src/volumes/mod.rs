@@ -32,7 +32,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::Result;
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
-    names::is_table,
+    names::is_data,
     record::Dataset,
 };
 use infeed_store::{Object, Source};
@@ -88,7 +88,7 @@ impl Format for Volumes {
     }
 
     fn reads(&self, name: &str) -> bool {
-        !is_table(name)
+        names::stem(name).is_some() || !is_data(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {

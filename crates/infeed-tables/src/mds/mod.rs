@@ -122,6 +122,10 @@ impl Format for Mds {
                 || objects.iter().all(|o| is_shard(o) || is_note(o)))
     }
 
+    fn reads(&self, name: &str) -> bool {
+        !names::is_table(name)
+    }
+
     fn options(&self) -> &'static [OpenOption] {
         &[OpenOption::Split, OpenOption::Columns, OpenOption::Classes]
     }

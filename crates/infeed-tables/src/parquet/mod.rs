@@ -44,7 +44,7 @@ use infeed_core::{
 };
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, of_split},
+    names::{ends_with, is_table, of_split},
     objects::nothing_to_read,
     record::{Dataset, ReadPlan, Sample, SharedBytes, SharedRead, Value},
     schema::{Field, FieldKind, Schema, is_class},
@@ -76,6 +76,10 @@ impl Format for Parquet {
 
     fn recognises(&self, objects: &[Object]) -> bool {
         objects.iter().any(|o| is_parquet(&o.name))
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        !is_table(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {

@@ -82,6 +82,10 @@ impl Format for TfRecord {
         objects.iter().any(|o| is_tfrecord(&o.name))
     }
 
+    fn reads(&self, name: &str) -> bool {
+        !names::is_table(name)
+    }
+
     fn options(&self) -> &'static [OpenOption] {
         &[OpenOption::Columns, OpenOption::Classes, OpenOption::Split]
     }

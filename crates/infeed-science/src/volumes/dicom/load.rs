@@ -152,6 +152,16 @@ fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<Vo
             (all.len() == 1 && !first.is_empty()).then_some(first)
         })
         .collect();
+    let several = || in_folder.iter().filter(|(folder, series)| !folder.is_empty() && **series > 1);
+    if let (Some((first, series)), true) = (several().next(), several().count() > 1) {
+        let (url, folders) = (source.url(), several().count());
+        tracing::warn!(
+            url,
+            first,
+            series,
+            "{folders} folders hold several series each, which are records of their own: names of folders are no labels"
+        );
+    }
     let mut named: BTreeMap<String, Vec<Image<'_>>> = BTreeMap::new();
     for (((uid, _), images), folder) in series.into_iter().zip(folders) {
         let name = match folder {

@@ -33,7 +33,7 @@ use futures::{FutureExt, future::BoxFuture};
 use infeed_core::error::Result;
 use infeed_data::{
     format::{Format, OpenOption, OpenOptions},
-    names::is_table,
+    names::is_data,
     record::Dataset,
 };
 use infeed_store::{Object, Source};
@@ -87,7 +87,7 @@ impl Format for Dicom {
     }
 
     fn reads(&self, name: &str) -> bool {
-        !is_table(name)
+        load::has_ending(name) || !is_data(name)
     }
 
     fn options(&self) -> &'static [OpenOption] {
