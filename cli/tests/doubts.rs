@@ -17,11 +17,18 @@ fn tree(dir: &Path, files: &[&str]) {
 }
 
 /// The lines of `inspect` that begin with this word.
-fn lines(files: &[&str], args: &[&str], word: &str) -> (Option<i32>, Vec<String>) {
+fn lines(files: &[&str], args: &[&'static str], word: &str) -> (Option<i32>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path(), files);
     let labels = dir.path().join("labels.csv").display().to_string();
-    let args: Vec<&str> = args.iter().map(|arg| if *arg == "LABELS" { &labels } else { *arg }).collect();
+    let list = dir.path().join("list.txt").display().to_string();
+    let path = |arg: &&'static str| match *arg {
+        "LABELS" => labels.clone(),
+        "LIST" => list.clone(),
+        arg => arg.to_owned(),
+    };
+    let args: Vec<String> = args.iter().map(path).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let output = run(&[&["inspect", dir.path().to_str().unwrap()], &args[..]].concat());
     let said = text(&output.stderr);
     (output.status.code(), said.lines().filter(|line| line.starts_with(word)).map(str::to_owned).collect())
@@ -29,7 +36,7 @@ fn lines(files: &[&str], args: &[&str], word: &str) -> (Option<i32>, Vec<String>
 
 #[test]
 fn folders_that_may_be_no_classes_are_named() {
-    let cases: [(&[&str], &[&str], &str); 15] = [
+    let cases: [(&[&str], &[&str], &str); 21] = [
         (&["trainA/1.png", "testA/1.png"], &[], "may be splits are taken for classes; --split testA reads one"),
         (&["train_mini/a/1.png", "val/a/1.png"], &[], "may be splits"),
         (&["A/train/1.png", "A/test/1.png", "B/train/1.png", "B/test/2.png"], &[], "splits below the class folders"),
@@ -37,6 +44,24 @@ fn folders_that_may_be_no_classes_are_named() {
         (&["images_001/1.png", "images_002/2.png"], &[], "named like parts of one set of images"),
         (&["photo/cat/1.png", "sketch/cat/1.png"], &[], "open one of the first folders"),
         (&["yes/1.png", "no/1.png", "scans/yes/1.png"], &[], "contains one of the name of the class `yes`"),
+        (&["c/1.png", "c/1_L.png", "c/2.png", "c/2_L.png"], &[], "if they are masks, set --mask-files '{stem}_L.png'"),
+        (&["CXR/1.png", "ManualMask/left/1.png"], &[], "a folder that may hold masks or labels of other images"),
+        (
+            &["test/good/0.png", "test/bad/0.png", "ground_truth/bad/0_mask.png", "train/good/1.png"],
+            &["--split", "test"],
+            "images in a folder of masks are left out",
+        ),
+        (
+            &["train/a/1.png", "train/b/2.png", "val/b/3.png"],
+            &["--split", "val"],
+            "another split has a class that this one lacks",
+        ),
+        (
+            &["1.png", "2.png", "3.png", "labels.csv: file,label\n1.png,scab\n2.png,rust\n3.png,scab rust\n"],
+            &["--labels", "LABELS"],
+            "a class consists of the names of others",
+        ),
+        (&["11.png", "12.png", "list.txt: 1"], &["--record-list", "LIST"], "numbers in the list are those of records"),
         (&["Cat/1.png", "cat/2.png", "dog/3.png"], &[], "names of classes differ only in case or blanks"),
         (
             &["1.png", "2.png", "labels.csv: file,label\n1.png,-1\n2.png,1\n"],
@@ -166,6 +191,25 @@ fn a_tar_that_may_be_cut_between_two_members_is_named() {
 }
 
 #[test]
+fn tars_that_may_be_classes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for class in ["n01", "n02"] {
+        let folder = dir.path().join(class);
+        tree(&folder, &["image.png"]);
+        let mut tar = tar::Builder::new(fs::File::create(dir.path().join(format!("{class}.tar"))).unwrap());
+        tar.append_path_with_name(folder.join("image.png"), format!("{class}_7.png")).unwrap();
+        tar.into_inner().unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+    fs::write(dir.path().join("labels.csv"), "n01_7,1").unwrap();
+    let said = text(&run(&["inspect", dir.path().to_str().unwrap()]).stderr);
+    for words in ["if each tar is a class, unpack each into a folder of its name", "1 .csv, the first is `labels.csv`"]
+    {
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
 fn shards_that_are_missing_or_of_other_sets_are_named() {
     let cases: [(&[&str], &str); 4] = [
         (&["x-00000-of-00003.tar", "x-00002-of-00003.tar"], "2 of the 3 shards that their names count are there"),
@@ -211,6 +255,12 @@ fn volumes_of_one_patient_at_two_places_are_named() {
         let said = text(&output.stderr);
         assert!(output.status.success(), "{said}");
         assert_eq!(said.contains("files of 1 patients are not at the same place"), is_named, "{directions}: {said}");
+        // What is no volume is not read.
+        tree(dir.path(), &["masks/p1.png", "ages.csv: p1,40"]);
+        let said = text(&run(&["inspect", dir.path().to_str().unwrap(), "--format", "volumes"]).stderr);
+        for words in ["1 .csv, the first is `ages.csv`", "1 .png, the first is `masks/p1.png`"] {
+            assert!(said.contains(words), "{said}");
+        }
     }
 }
 
@@ -231,7 +281,7 @@ fn arrays_that_are_left_out_and_single_files_are_named() {
         (&[0, 1], &["--format", "arrays", "--columns", "x"], "first file lacks", false),
         (&[0], &["--format", "arrays"], "this is the only file of arrays, so its rows are the records", true),
         (&[0], &[], "the only file of arrays", false),
-        (&[0], &[], "tables next to arrays are not read: 1 .csv, the first is `labels.csv`", true),
+        (&[0], &[], "next to those of the format arrays are not read: 1 .csv, the first is `labels.csv`", true),
     ];
     for (chosen, args, words, is_there) in cases {
         let dir = tempfile::tempdir().unwrap();

@@ -12,10 +12,11 @@ use infeed_core::{
 use super::{
     captions::Captions,
     files::Files,
-    marked::Marked,
+    marked::{Marked, Units},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
     sizes::{Histogram, Sizes},
+    tiff::is_on_a_side,
 };
 
 /// Each file is a record, and so is an entry of every list.
@@ -121,6 +122,8 @@ impl DetectionDataset {
         let has_boxes = marked.is_some();
         let mut schema = Schema::new(fields).with_classes(Some(classes).filter(|_| has_boxes));
         schema.names.extend(points.map(|names| ("keypoints".to_owned(), names)));
+        // The library of YOLO turns images by their EXIF data, and boxes are fractions of what it shows.
+        schema.upright = notes.marked.as_ref().is_some_and(|marked| marked.units == Units::Fractions);
         Ok(Self { format, files, ids, sizes, notes, schema, reads: reads.sizes(), fingerprint })
     }
 
@@ -184,7 +187,12 @@ impl Dataset for DetectionDataset {
         };
         let mut sample = Sample::new([Value::Encoded(image.clone())]);
         if let Some(marked) = &self.notes.marked {
-            let size = self.size(i).map_or_else(|| size_in_header(image), Ok);
+            let in_header = || {
+                let [height, width] = size_in_header(image)?;
+                let turned = self.schema.upright && is_on_a_side(image);
+                Ok(if turned { [width, height] } else { [height, width] })
+            };
+            let size = self.size(i).map_or_else(in_header, Ok);
             let instances = size.and_then(|size| marked.instances(i, size));
             let instances = instances.map_err(|e| e.at_record(record).at_object(self.files.display(i)))?;
             sample.values.push(Value::Instances(Box::new(instances)));

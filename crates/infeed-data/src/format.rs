@@ -381,7 +381,8 @@ impl OpenOption {
     fn hint(self) -> String {
         let hint = match self {
             Self::Labels => {
-                "leave it out: shards and CIFAR hold their labels themselves; a list of labels is for images"
+                "leave it out: a list of labels is for images in files; shards and CIFAR hold their labels themselves, and \
+                 those of arrays can be an array in the same file"
             }
             Self::LabelsOnly => "leave it out: it takes the images that a file with labels lists",
             Self::LabelColumn => "leave it out: it chooses among the columns of a file with labels",

@@ -1,6 +1,6 @@
 //! Facts from the names of objects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use infeed_core::error::{Error, ErrorKind, Result, setting::SPLIT};
@@ -234,20 +234,18 @@ fn listed(names: &BTreeSet<&str>) -> String {
 fn warn_of_shards(source: &Source, shards: &[&Object]) {
     let url = source.url();
     let mut sets: BTreeMap<(&str, &str, u64), BTreeSet<u64>> = BTreeMap::new();
-    let mut folders: BTreeMap<&str, &str> = BTreeMap::new();
+    let (mut folders, mut twice) = (HashMap::<&str, &str>::new(), None);
     for name in shards.iter().map(|o| o.name.as_ref()) {
         if let Some((set, number, count)) = numbered(name) {
             sets.entry((parent(name), set, count)).or_default().insert(number);
-            let first = *folders.entry(base(name)).or_insert(parent(name));
-            if first != parent(name) && number == 0 {
-                let folders = format!("{first}, {}", parent(name));
-                tracing::warn!(
-                    url,
-                    folders,
-                    "shards of one name in several folders are read together; open one folder"
-                );
-            }
         }
+        let first = *folders.entry(base(name)).or_insert(parent(name));
+        if first != parent(name) && twice.is_none() {
+            twice = Some(format!("{first}, {}", parent(name)));
+        }
+    }
+    if let Some(folders) = twice {
+        tracing::warn!(url, folders, "shards of one name in several folders are read together; open one folder");
     }
     for ((_, set, count), there) in sets {
         if (there.len() as u64) < count {

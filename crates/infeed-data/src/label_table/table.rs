@@ -155,6 +155,14 @@ impl Table {
                 "each image has a class of its own; {LABEL_COLUMN} names another column"
             );
         }
+        let is_joined = |name: &&&str| name.contains(' ') && name.split_whitespace().all(|word| names.contains(word));
+        if let Some(several) = names.iter().find(is_joined) {
+            tracing::warn!(
+                class = several,
+                "a class consists of the names of others: if it is several labels, they are not told apart; to read texts \
+                 as they are, call the table metadata.csv, put it next to the images, and call its column of files file_name"
+            );
+        }
         let numbers = names.iter().filter(|name| is_number(name)).count();
         let word = self.entries.iter().find(|entry| !is_number(&entry.label));
         if let Some(Entry { file, label }) = word.filter(|_| numbers > 1 && numbers > names.len() - numbers) {

@@ -200,13 +200,27 @@ impl TarDataset {
         if let [Column { kind: MemberField::Image, .. }] = dataset.columns[..]
             && options.columns.is_none()
         {
-            dataset.warn_of_folders();
+            dataset.warn_of_folders(source);
         }
         Ok(dataset)
     }
 
-    /// Of images alone, in several folders: in a tar these are no labels.
-    fn warn_of_folders(&self) {
+    /// Of images alone, in several folders or in tars that are named like their members: these are no labels.
+    fn warn_of_folders(&self, source: &Source) {
+        let is_named = |shard: &Stored<Indexed>| {
+            let place = self.places(shard.records.start).ok()?;
+            let rest = base(place.block.key(place.sample)).strip_prefix(layout::stem(base(&shard.name)))?;
+            Some(!rest.starts_with(char::is_alphanumeric))
+        };
+        let shards = self.shards.shards();
+        if shards.len() > 1 && [shards.first(), shards.last()].into_iter().flatten().all(|s| is_named(s) == Some(true))
+        {
+            tracing::warn!(
+                url = source.url(),
+                first = base(&shards[0].name),
+                "the images have no labels; if each tar is a class, unpack each into a folder of its name"
+            );
+        }
         let folder = |record| {
             let place = self.places(record).ok()?;
             Some(place.block.key(place.sample).rsplit_once('/')?.0.to_owned())

@@ -98,6 +98,29 @@ pub fn is_tiff(head: &[u8]) -> bool {
 /// A file with more directories than possible channels is not an image. The limit also ends a cyclic chain.
 const MOST_PAGES: usize = 255;
 
+/// Whether the EXIF data of a JPEG lay its image on a side. They are a small TIFF.
+pub(crate) fn is_on_a_side(jpeg: &[u8]) -> bool {
+    let exif = || {
+        let mut rest = jpeg.strip_prefix(&[0xff, 0xd8])?;
+        while let [0xff, marker, high, low, ..] = *rest {
+            let segment = rest.get(4..2 + usize::from(u16::from_be_bytes([high, low])))?;
+            match segment.strip_prefix(b"Exif\0\0") {
+                Some(exif) if marker == 0xe1 => return Some(exif),
+                // The data of the image begin.
+                _ if marker == 0xda => return None,
+                _ => rest = &rest[4 + segment.len()..],
+            }
+        }
+        None
+    };
+    let orientation = exif().filter(|exif| is_tiff(exif)).and_then(|exif| {
+        let file = File { bytes: exif, big_endian: exif[0] == b'M', wide: false };
+        let (directory, _) = file.directory(file.uint(4, 4)?).ok()?;
+        directory.number(Tag::Orientation, 1).ok()
+    });
+    orientation.is_some_and(|orientation| (5..=8).contains(&orientation))
+}
+
 /// Reads all directories. The pixels that they point to are within the file.
 ///
 /// # Errors

@@ -71,7 +71,11 @@ impl<'a> Drawing<'a> {
         match self.instances.map(|instances| instances.size) {
             Some([height, width]) if [height, width] != [info.height, info.width] => {
                 let what = format!("boxes of an image of {height}x{width} for one of {}x{}", info.height, info.width);
-                Err(corrupt(what).with_hint(format!("look at the annotations of this image, or set {SKIP}")))
+                let turned = match [width, height] == [info.height, info.width] {
+                    true => format!("; if its file is to be turned by EXIF data, look at {ORIENTATION}"),
+                    false => String::new(),
+                };
+                Err(corrupt(what).with_hint(format!("look at the annotations of this image, or set {SKIP}{turned}")))
             }
             _ => Ok(()),
         }

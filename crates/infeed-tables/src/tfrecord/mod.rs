@@ -97,7 +97,9 @@ impl Format for TfRecord {
         options: &'a OpenOptions,
     ) -> BoxFuture<'a, Result<Arc<dyn Dataset>>> {
         async move {
-            let named = objects.iter().filter(|o| is_tfrecord(&o.name) || options.format.is_some());
+            // Files with other names are read if the user named the format and no file has such a name.
+            let any = options.format.is_some() && !objects.iter().any(|o| is_tfrecord(&o.name));
+            let named = objects.iter().filter(|o| any || is_tfrecord(&o.name));
             let objects: Vec<&Object> = named.filter(|o| o.size > 0).collect();
             if objects.is_empty() {
                 return Err(nothing_to_read(source, &[], "TFRecord files"));
@@ -119,6 +121,8 @@ impl Format for TfRecord {
 enum FeatureKind {
     Image,
     Label,
+    /// A text that is the name of a given class.
+    TextLabel,
     Bytes,
     /// This many numbers.
     Ints(usize),
@@ -134,7 +138,7 @@ impl FeatureKind {
     /// The kind and number of values, for messages.
     fn in_words(&self) -> String {
         match self {
-            Self::Image | Self::Bytes => number_of(1, "text"),
+            Self::Image | Self::Bytes | Self::TextLabel => number_of(1, "text"),
             Self::Label => number_of(1, "integer"),
             Self::Ints(n) => number_of(*n, "integer"),
             Self::Floats(n) => number_of(*n, "float"),
@@ -152,7 +156,7 @@ impl FeatureKind {
             Self::Floats(_) | Self::FloatList => Some(Self::FloatList),
             Self::Image | Self::Images => Some(Self::Images),
             Self::Bytes | Self::Texts => Some(Self::Texts),
-            Self::Label => None,
+            Self::Label | Self::TextLabel => None,
         }
     }
 
@@ -167,7 +171,7 @@ impl FeatureKind {
     /// Whether a feature has the right values for this kind.
     fn fits(&self, feature: &Feature) -> bool {
         match (self, feature) {
-            (Self::Image | Self::Bytes, Feature::Bytes(texts)) => texts.len() == 1,
+            (Self::Image | Self::Bytes | Self::TextLabel, Feature::Bytes(texts)) => texts.len() == 1,
             (Self::Label, Feature::Ints(ints)) => ints.len() == 1,
             (Self::Ints(n), Feature::Ints(ints)) => ints.len() == *n,
             (Self::Floats(n), Feature::Floats(floats)) => floats.len() == *n,
@@ -320,11 +324,15 @@ impl TfRecords {
             ))
             .with_hint(format!("there are {}", names.join(", "))));
         }
+        let is_named = |(name, kind): &&mut (String, FeatureKind)| {
+            options.classes.is_some() && field_name(name) == "label" && *kind == FeatureKind::Bytes
+        };
+        columns.iter_mut().filter(is_named).for_each(|(_, kind)| *kind = FeatureKind::TextLabel);
         // Masks come after the images whose draws they use.
         columns.sort_by_key(|(name, kind)| {
             (
                 !kind.is_image(),
-                *kind != FeatureKind::Label,
+                !matches!(kind, FeatureKind::Label | FeatureKind::TextLabel),
                 kind.is_image() && looks_like_mask(field_name(name)),
                 name.clone(),
             )
@@ -346,7 +354,7 @@ impl TfRecords {
                     let count = |(_, content, found): &&Looked<'_>| files_of(name, content, found).count();
                     return one.several(most, looked.iter().map(count).max().unwrap_or(1));
                 }
-                FeatureKind::Label => FieldKind::Label,
+                FeatureKind::Label | FeatureKind::TextLabel => FieldKind::Label,
                 FeatureKind::Bytes => FieldKind::Bytes { most },
                 FeatureKind::Ints(n) => FieldKind::Array { dtype: DType::I64, shape: shape_of(*n) },
                 FeatureKind::Floats(n) => FieldKind::Array { dtype: DType::F32, shape: shape_of(*n) },
@@ -416,6 +424,9 @@ impl TfRecords {
                 Value::Texts(texts.iter().map(|text| content.slice(text.clone())).collect())
             }
             (FeatureKind::Image, Feature::Bytes(texts)) => Value::Encoded(content.slice(texts[0].clone())),
+            (FeatureKind::TextLabel, Feature::Bytes(texts)) => {
+                Value::Label(self.schema.label_of(&content[texts[0].clone()])?)
+            }
             (_, Feature::Bytes(texts)) => Value::Bytes(content.slice(texts[0].clone())),
             (FeatureKind::Label, Feature::Ints(ints)) => Value::Label(self.schema.label(ints[0])?),
             (_, Feature::Ints(ints)) => numbers(ints.iter().flat_map(|value| value.to_ne_bytes()).collect()),

@@ -385,3 +385,19 @@ fn places_are_kept_and_files_that_changed_are_indexed_again() {
     std::fs::write(records(), b"infeed records 1\nother").unwrap();
     assert_eq!(open().fingerprint(), changed.fingerprint());
 }
+
+#[test]
+fn texts_called_label_are_classes_if_classes_are_given() {
+    let labelled = |text: &str| record(&field(1, &entry("label", 1, &field(1, text.as_bytes()))));
+    let lines = ["dog", "cat", "cow"].map(labelled).concat();
+    // A picture next to it is no file of records.
+    let source = || source(&[("a.tfrecord", lines.clone()), ("map.pbtxt", b"item {}".to_vec())]);
+    let given = ["cat", "dog"].map(str::to_owned);
+    let dataset = block_on(open_source(source()).format("tfrecord").classes(given).into_future()).unwrap();
+    let value = |record| read(&*dataset, record).map(|sample| format!("{:?}", sample.values));
+    assert_eq!([0, 1].map(|record| value(record).unwrap()), ["[Label(1)]", "[Label(0)]"]);
+    let error = value(2).unwrap_err().to_string();
+    assert!(error.contains("label `cow` is no number, and not among the 2 classes"), "{error}");
+    let dataset = block_on(open_source(source()).into_future()).unwrap();
+    assert_eq!(dataset.schema().fields[0].kind.name(), "bytes");
+}
