@@ -73,7 +73,10 @@ pub fn concat(datasets: impl IntoIterator<Item = Arc<dyn Dataset>>) -> Result<Ar
     schema.upright = parts.iter().all(|part| part.schema().upright);
     let starts = starts.ok_or_else(|| Error::config("more than 2^64 records"))?;
     // Names of index fields, such as patients, are kept only if all parts have the same.
-    schema.names.retain(|names| parts.iter().all(|part| part.schema().names.contains(names)));
+    let is_same = |names: &mut (String, Arc<[String]>)| parts.iter().all(|part| part.schema().names.contains(names));
+    for (field, _) in schema.names.extract_if(.., |names| !is_same(names)) {
+        tracing::warn!(field, "the parts have other names for the values of a field: one number means another in each");
+    }
     Ok(Arc::new(Concat { parts, starts, schema }))
 }
 
