@@ -304,7 +304,7 @@ pub(crate) struct DatasetArgs {
     pub masks: bool,
     /// Images: pattern of the names of mask files, for example masks/{stem}_mask.png
     ///
-    /// Or one of images and one of masks, which reads only images with a mask: "{stem}_photo.jpg => {stem}_mask.png".
+    /// Or two, of images and masks, to read only images with a mask: "{stem}.jpg => {stem}_mask.png".
     ///
     /// [default: the names that public datasets use, such as images and masks, train and train_masks, a.jpg and
     /// a_mask.png]

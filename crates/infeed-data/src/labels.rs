@@ -1,7 +1,7 @@
 //! Labels from names of folders.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -308,14 +308,15 @@ fn named_alike(names: &[&str]) -> Option<(usize, String, String, String)> {
 /// and `label-1.png`.
 fn alike_in_format(names: &[&str]) -> Option<(usize, String, String, String)> {
     let some = &names[..names.len().min(LOOKED_AT)];
-    let known: HashSet<&str> = some.iter().map(|name| layout::stem(name)).collect();
+    let known: HashMap<&str, &str> = some.iter().map(|name| (layout::stem(name), *name)).collect();
     let is_word = |text: &str| text.contains(char::is_alphabetic);
     let mut found: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (at, name) in some.iter().enumerate() {
         let stem = layout::stem(name);
         let start = stem.len() - base(stem).len();
         let ends = stem[start..].char_indices().filter(|(_, c)| !c.is_alphanumeric() || c.is_uppercase());
-        let ending = ends.map(|(at, _)| start + at).find(|at| known.contains(&stem[..*at]) && is_word(&stem[*at..]));
+        let ending =
+            ends.map(|(at, _)| start + at).find(|at| known.contains_key(&stem[..*at]) && is_word(&stem[*at..]));
         if let Some(ending) = ending {
             found.entry(&stem[ending..]).or_insert((0, at)).0 += 1;
         }
@@ -326,39 +327,48 @@ fn alike_in_format(names: &[&str]) -> Option<(usize, String, String, String)> {
     {
         let mask = some[at];
         let (stem, format) = mask.split_at(layout::stem(mask).len());
-        let image = format!("{}{format}", stem.strip_suffix(ending)?);
-        return Some((count, image, mask.to_owned(), format!("{{stem}}{ending}{format}")));
+        let image = known.get(stem.strip_suffix(ending)?)?;
+        return Some((count, (*image).to_owned(), mask.to_owned(), format!("{{stem}}{ending}{format}")));
     }
-    // Two words before or behind the same rest, of which one is a mask's.
-    let sides: [fn(&str) -> Option<(&str, &str)>; 2] = [
-        |stem| stem.find(|c: char| !c.is_alphanumeric()).map(|at| (&stem[..at], &stem[at..])),
-        |stem| stem.rfind(|c: char| !c.is_alphanumeric()).map(|at| (&stem[at + 1..], &stem[..=at])),
-    ];
-    sides.iter().enumerate().find_map(|(way, side)| {
-        let mut words: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
-        for name in some {
-            let (word, rest) = side(base(layout::stem(name)))?;
-            words.entry(word).or_default().insert((parent(name), rest));
-        }
-        let [(a, of_a), (b, of_b)] = &words.into_iter().collect::<Vec<_>>()[..] else { return None };
-        let (mask, image) = if looks_like_mask(a) { (a, b) } else { (b, a) };
-        if of_a != of_b || !looks_like_mask(mask) || looks_like_mask(image) || of_a.len() < 2 {
-            return None;
-        }
-        let (folder, rest) = of_a.first()?;
-        let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        let format = &some[0][layout::stem(some[0]).len()..];
-        let name = |word: &str, rest: &str| match way {
-            0 => format!("{folder}{word}{rest}{format}"),
-            _ => format!("{folder}{rest}{word}{format}"),
+    alike_but_for_a_word(some, false).or_else(|| alike_but_for_a_word(some, true))
+}
+
+/// The same for names that have one of two words before (or `behind`) the same rest, of which one is a mask's.
+fn alike_but_for_a_word(names: &[&str], behind: bool) -> Option<(usize, String, String, String)> {
+    let is_between = |c: char| !c.is_alphanumeric();
+    let mut words: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    for name in names {
+        let stem = base(layout::stem(name));
+        let (word, rest) = match behind {
+            false => stem.split_at(stem.find(is_between)?),
+            true => {
+                let (_, word) = stem.rsplit_once(is_between)?;
+                (word, &stem[..stem.len() - word.len()])
+            }
         };
-        let between = |rest: &str| match way {
-            0 => format!("{}{{stem}}", &rest[..1]),
-            _ => format!("{{stem}}{}", &rest[rest.len() - 1..]),
-        };
-        let pattern = format!("{} => {}", name(image, &between(rest)), name(mask, &between(rest)));
-        Some((of_a.len(), name(image, rest), name(mask, rest), pattern))
-    })
+        words.entry(word).or_default().insert((parent(name), rest));
+    }
+    let [(a, of_a), (b, of_b)] = &words.into_iter().collect::<Vec<_>>()[..] else { return None };
+    let (mask, image) = if looks_like_mask(a) { (a, b) } else { (b, a) };
+    if of_a != of_b || !looks_like_mask(mask) || looks_like_mask(image) || of_a.len() < 2 {
+        return None;
+    }
+    let (folder, rest) = of_a.first()?;
+    let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    let format = &names[0][layout::stem(names[0]).len()..];
+    let name = |word: &str, rest: &str| match behind {
+        false => format!("{folder}{word}{rest}{format}"),
+        true => format!("{folder}{rest}{word}{format}"),
+    };
+    // The character between the two stays in the pattern.
+    let between = rest.trim_matches(char::is_alphanumeric);
+    let any = match (behind, between.chars().next(), between.chars().last()) {
+        (false, Some(first), _) => format!("{first}{{stem}}"),
+        (true, _, Some(last)) => format!("{{stem}}{last}"),
+        _ => return None,
+    };
+    let pattern = format!("{} => {}", name(image, &any), name(mask, &any));
+    Some((of_a.len(), name(image, rest), name(mask, rest), pattern))
 }
 
 /// The label of each record: runs of equal labels, as class folders give them, or one by one if that is smaller.
@@ -446,8 +456,34 @@ mod tests {
             &["a_1.jpg", "a_2.jpg", "b_1.jpg", "b_2.jpg"],
             &["img-1.png", "img-2.png", "other-1.png", "other-2.png"],
             &["1.png", "1_1.png", "2.png", "2_1.png"],
+            &["a\u{9b}2\u{202e}b.png", "ä\u{202e}c.png", "\u{202e}.png"],
         ] {
             assert_eq!(like(names), None, "{names:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Names of strangers: capitals, blanks, characters of several bytes, words of masks and splits.
+        #[test]
+        fn no_names_make_it_panic(
+            mut names in proptest::collection::vec(
+                "((train|Masks|ä|_|-|images_png|A)/){0,2}(mask|img|image|ä|\u{202e}|[a-bA-B0-1_. -]){1,8}\\.(png|jpg)", 1..12,
+            ),
+            pattern in "(ä|img/|)\\{stem\\}(ä|_|)( => |)(|m/\\{stem\\}\\.png)",
+        ) {
+            names.sort_unstable();
+            names.dedup();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let tops: BTreeSet<String> = names.iter().filter_map(|n| Some(n.split_once('/')?.0.to_owned())).collect();
+            let _ = (named_alike(&names), super::twin(&names, 0, &tops), layout::like_marks(tops.iter().map(String::as_str)));
+            if let Some((_, image, mask, pattern)) = alike_in_format(&names) {
+                proptest::prop_assert!(names.contains(&mask.as_str()) && names.contains(&image.as_str()), "{image} {mask}");
+                proptest::prop_assert!(pairs::sides_by(&names, &pattern).is_ok_and(|sides| !sides.masks.is_empty()), "{pattern}");
+            }
+            let _ = (pairs::sides(&names, false), pairs::sides_by(&names, &pattern));
+            let source = Source::from_store(Source::memory("any_names"), "".into(), "memory://any_names");
+            let _ = (layout::runs(&names), classes_of(&names, &source, None, true));
+            names.iter().for_each(|name| drop((layout::key(name), layout::kind_of(name))));
         }
     }
 

@@ -271,8 +271,8 @@ pub(super) mod tests {
         // The same as rows, which take precedence; then with the axis x the other way round.
         let mut rows = one(&[5, 4, 3], 4, 1.0, 0.0);
         rows[254..256].copy_from_slice(&1i16.to_le_bytes());
-        for row in 0..3 {
-            put(&mut rows, 280 + 16 * row, &[2, 1, 0, 3].map(|column: usize| want[column][row] as f32));
+        for (row, at) in [280, 296, 312].into_iter().enumerate() {
+            put(&mut rows, at, &[2, 1, 0, 3].map(|column: usize| want[column][row] as f32));
         }
         let by_rows = parse_nifti(&rows, Coding::Raw).unwrap();
         assert!(!by_rows.is_elsewhere(&by_qform) && !by_qform.is_elsewhere(&by_rows));
