@@ -255,6 +255,9 @@ fn volumes_of_one_patient_at_two_places_are_named() {
         let said = text(&output.stderr);
         assert!(output.status.success(), "{said}");
         assert_eq!(said.contains("files of 1 patients are not at the same place"), is_named, "{directions}: {said}");
+        let args = ["inspect", dir.path().to_str().unwrap(), "--pattern", "{patient}.nrrd"];
+        let said = text(&run(&args).stderr);
+        assert!(said.contains("files that are named like masks are records of their own, as images"), "{said}");
         // What is no volume is not read.
         tree(dir.path(), &["masks/p1.png", "ages.csv: p1,40"]);
         let said = text(&run(&["inspect", dir.path().to_str().unwrap(), "--format", "volumes"]).stderr);

@@ -4,7 +4,10 @@ use std::{borrow::Borrow, collections::BTreeMap, io::Read, sync::Arc};
 
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use infeed_core::{
-    error::{Error, ErrorKind, Result, setting::FIELD},
+    error::{
+        Error, ErrorKind, Result,
+        setting::{FIELD, PATTERN},
+    },
     fingerprint::Fingerprint,
     report::Stage,
     types::DType,
@@ -42,6 +45,16 @@ pub(super) async fn load(source: &Source, objects: &[Object], options: &OpenOpti
     if found.is_empty() {
         return Err(nothing_to_read(source, objects, "volumes of patients")
             .with_hint("name files PATIENT/FIELD.nrrd or PATIENT_FIELD.nrrd, or give a pattern that fits"));
+    }
+    if options.pattern.as_ref().is_some_and(|pattern| !pattern.contains("{field}")) {
+        let read = || found.values().flat_map(BTreeMap::values).map(|at| names[*at]);
+        if let (Some(mask), Some(other)) = (read().find(|n| looks_like_mask(n)), read().find(|n| !looks_like_mask(n))) {
+            tracing::warn!(
+                mask,
+                other,
+                "files that are named like masks are records of their own, as images; {{field}} in {PATTERN} makes them fields"
+            );
+        }
     }
     let by_name: BTreeMap<&str, &Object> = objects.iter().map(|object| (&*object.name, object)).collect();
     let asked = !options.fields.is_empty();
