@@ -184,7 +184,7 @@ fn a_tar_that_may_be_cut_between_two_members_is_named() {
     tar_of(dir.path(), &[("0.txt", tar::EntryType::Regular), ("1.txt", tar::EntryType::Regular)]);
     let path = dir.path().join("a.tar");
     let said = || text(&run(&["inspect", path.to_str().unwrap()]).stderr);
-    let words = "the tar has no zeros at its end";
+    let words = "tars have no zeros at their ends";
     assert!(!said().contains(words));
     fs::File::options().write(true).open(&path).unwrap().set_len(1024).unwrap();
     assert!(said().contains(words), "{}", said());

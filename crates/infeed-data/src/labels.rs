@@ -243,7 +243,11 @@ fn tell_marks(names: &[&str], around: usize, tops: &BTreeSet<String>, source: &S
         _ => tops.iter().map(String::as_str).find(|top| layout::is_marks(top)),
     };
     let Some(marks) = marks else { return false };
-    let or = if layout::like_marks([marks].into_iter()).is_some() { "" } else { ", or this of the other folder" };
+    let or = if layout::like_marks([marks].into_iter()).is_some() {
+        ""
+    } else {
+        ", or the same with the name of the other folder"
+    };
     let folder = format!("{}{marks}/", &names[0][..around]);
     let first = names.iter().find(|name| name.starts_with(&folder)).copied().unwrap_or_default();
     let help = MASK_FILES.to(&format!("{folder}{{stem}}{}", &first[layout::stem(first).len()..]));
@@ -323,9 +327,11 @@ fn alike_in_format(names: &[&str]) -> Option<(usize, String, String, String)> {
     }
     if let Some((ending, (count, at))) = found.into_iter().max_by_key(|(_, (count, _))| *count)
         && count > 1
-        && (2 * count == some.len() || looks_like_mask(ending) && 3 * count >= some.len())
+        && let mask = some[at]
+        // Copies and mirrored ones are JPEGs, as the images are.
+        && let is_jpeg = [".jpg", ".jpeg"].iter().any(|ending| ends_with(mask, ending))
+        && (2 * count == some.len() && !is_jpeg || looks_like_mask(ending) && 3 * count >= some.len())
     {
-        let mask = some[at];
         let (stem, format) = mask.split_at(layout::stem(mask).len());
         let image = known.get(stem.strip_suffix(ending)?)?;
         return Some((count, (*image).to_owned(), mask.to_owned(), format!("{{stem}}{ending}{format}")));
@@ -367,7 +373,12 @@ fn alike_but_for_a_word(names: &[&str], behind: bool) -> Option<(usize, String, 
         (true, _, Some(last)) => format!("{{stem}}{last}"),
         _ => return None,
     };
-    let pattern = format!("{} => {}", name(image, &any), name(mask, &any));
+    let place = |word: &str| match behind {
+        false => format!("{folder}{word}{any}{format}"),
+        // The same in all folders.
+        true => format!("{any}{word}{format}"),
+    };
+    let pattern = format!("{} => {}", place(image), place(mask));
     Some((of_a.len(), name(image, rest), name(mask, rest), pattern))
 }
 
@@ -438,10 +449,7 @@ mod tests {
                 ["c/image-1.png", "c/image-2.png", "c/label-1.png", "c/label-2.png"],
                 "c/image-{stem}.png => c/label-{stem}.png",
             ),
-            (
-                ["c/1.image.png", "c/1.mask.png", "c/2.image.png", "c/2.mask.png"],
-                "c/{stem}.image.png => c/{stem}.mask.png",
-            ),
+            (["c/1.image.png", "c/1.mask.png", "c/2.image.png", "c/2.mask.png"], "{stem}.image.png => {stem}.mask.png"),
         ] {
             let found = like(&names).unwrap();
             assert_eq!((found.0, &*found.2), (2, pattern), "{found:?}");
@@ -454,6 +462,7 @@ mod tests {
             &["1.jpg", "10.jpg"][..],
             &["a.jpg", "a_b.jpg"],
             &["a_1.jpg", "a_2.jpg", "b_1.jpg", "b_2.jpg"],
+            &["1.jpg", "1_flipped.jpg", "2.jpg", "2_flipped.jpg"],
             &["img-1.png", "img-2.png", "other-1.png", "other-2.png"],
             &["1.png", "1_1.png", "2.png", "2_1.png"],
             &["a\u{9b}2\u{202e}b.png", "ä\u{202e}c.png", "\u{202e}.png"],

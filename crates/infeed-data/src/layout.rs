@@ -200,10 +200,10 @@ fn role_of(folder: &str) -> (Option<Role>, &str) {
             }
         }
     }
-    // `PedMasks`, next to `PNGImages`. `FaceMask` may be a class.
-    let before = folder.strip_suffix("Masks").or_else(|| folder.strip_suffix("Annotations"));
-    match before {
-        Some(before) if before.ends_with(char::is_alphabetic) => (Some(Role::Marks), ""),
+    // `PedMasks`, next to `PNGImages`. `FaceMasks` may be a class.
+    const BEFORE_MASKS: [&str; 8] = ["Ped", "Binary", "Seg", "Segmentation", "Instance", "Semantic", "GT", "Lung"];
+    match folder.strip_suffix("Masks") {
+        Some(before) if BEFORE_MASKS.contains(&before) => (Some(Role::Marks), ""),
         _ => (None, folder),
     }
 }

@@ -245,7 +245,11 @@ fn warn_of_shards(source: &Source, shards: &[&Object]) {
         }
     }
     if let Some(folders) = twice {
-        tracing::warn!(url, folders, "shards of one name in several folders are read together; open one folder");
+        tracing::warn!(
+            url,
+            folders,
+            "shards of one name in several folders are read together; if they are copies or splits, open one folder"
+        );
     }
     for ((_, set, count), there) in sets {
         if (there.len() as u64) < count {

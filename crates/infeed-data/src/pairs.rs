@@ -153,9 +153,10 @@ struct Pattern<'a> {
 
 impl<'a> Pattern<'a> {
     fn parse(pattern: &'a str) -> Result<Self> {
-        let parts = pattern.trim().split_once("{stem}").filter(|(_, after)| !after.contains('{'));
+        let parts = pattern.trim().trim_start_matches("./").split_once("{stem}");
+        let parts = parts.filter(|(_, after)| !after.contains('{') && !after.contains("=>"));
         let (before, after) = parts.ok_or_else(|| {
-            let what = format!("the pattern of masks {pattern:?} has no {{stem}}, or more than one");
+            let what = format!("the pattern of names {pattern:?} has no {{stem}}, or more than one");
             Error::config(what).with_hint(
                 "write it like masks/{stem}_mask.png: {stem} stands for the image's name without its extension; or for \
                  images and masks, like {stem}_photo.jpg => {stem}_mask.png",

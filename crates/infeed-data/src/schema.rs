@@ -79,12 +79,11 @@ impl Schema {
             Some(label) => self.label(label),
             None => {
                 let shown: String = String::from_utf8_lossy(text).chars().take(40).collect();
-                let what = format!(
-                    "label `{}` is no number, and not among the {} classes",
-                    shown.escape_debug(),
-                    classes.len()
-                );
-                Err(Error::corrupt(what))
+                let among = match &self.classes {
+                    Some(classes) => format!(", and not among the {} classes", classes.len()),
+                    None => String::new(),
+                };
+                Err(Error::corrupt(format!("label `{}` is no number{among}", shown.escape_debug())))
             }
         }
     }

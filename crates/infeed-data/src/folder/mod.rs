@@ -359,9 +359,19 @@ async fn find(folder: Folder, source: &Source, objects: Vec<Object>, options: &O
     let at_source = |e: Error| e.at_object(source.url());
     if let Some(Sides { images, masks, .. }) = &mut sides {
         let split = options.split.as_deref();
-        keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
-        if split.is_some() {
-            keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
+        match &options.mask_files {
+            // {stem} may not contain the split.
+            Some(_) => {
+                keep_split(images, |(at, _)| key(names[*at as usize]), split).map_err(at_source)?;
+                let kept: HashSet<&str> = images.iter().map(|(_, name)| layout::stem(name)).collect();
+                masks.retain(|(_, stem)| split.is_none() || kept.contains(stem.as_str()));
+            }
+            None => {
+                keep_split(images, |(_, name)| name.clone(), split).map_err(at_source)?;
+                if split.is_some() {
+                    keep_split(masks, |(_, name)| name.clone(), split).map_err(at_source)?;
+                }
+            }
         }
     } else if let Some((table, object)) = &mut metadata {
         let paired = table.take_masks().and_then(|masks| masks.map(|masks| sides_of(&names, &masks)).transpose());
@@ -387,7 +397,10 @@ fn warn_of_other_classes(source: &Source, names: &[&str], split: &str) {
         }
     }
     let Some(own) = classes.remove(base(split)) else { return };
-    if let Some((other, class)) = classes.iter().find_map(|(other, of)| Some((other, of.difference(&own).next()?))) {
+    // Folders of a split without labels are no classes.
+    let others = classes.iter().filter(|(_, of)| !of.is_disjoint(&own));
+    if let Some((other, class)) = others.into_iter().find_map(|(other, of)| Some((other, of.difference(&own).next()?)))
+    {
         tracing::warn!(
             url = source.url(),
             split,

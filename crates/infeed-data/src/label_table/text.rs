@@ -51,24 +51,27 @@ pub(super) fn parse(name: &str, bytes: &[u8], names: &Names<'_>) -> Result<Rows>
         _ => &text,
     };
     if let Some(rows) = counted(text, comments) {
-        return Ok(rows);
+        return rows;
     }
     let between = between(text, comments, names);
     rows(text, between, comments)
 }
 
 /// The lists of CelebA: the number of rows, the names of the columns, perhaps without that of the file, then the rows.
-fn counted(text: &str, comments: bool) -> Option<Rows> {
+fn counted(text: &str, comments: bool) -> Option<Result<Rows>> {
     let mut lines = lines(text, comments);
     let count: usize = lines.next()?.1.parse().ok()?;
     let mut names: Vec<String> = lines.next()?.1.split_whitespace().map(str::to_owned).collect();
     let rows: Vec<_> = lines.map(|(at, line)| row_at(at, line.split_whitespace())).collect();
-    let width = rows.first().filter(|_| rows.len() == count)?.len();
+    let width = rows.first()?.len();
     if width == names.len() + 1 {
         names.insert(0, FILE[0].to_owned());
     }
     let is_sound = names.len() > 1 && names.len() == width && rows.iter().all(|row| row.len() == width);
-    is_sound.then_some(Rows { head: Head::Names(names), rows, unit: "line" })
+    is_sound.then(|| match rows.len() {
+        here if here == count => Ok(Rows { head: Head::Names(names), rows, unit: "line" }),
+        here => Err(no_table(format!("the first line counts {count} rows, and there are {here}"))),
+    })
 }
 
 /// The text of a table: UTF-8, or UTF-16 with a byte order mark.

@@ -108,23 +108,19 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
     }
     let text = |kind: &str, count: usize, first: &str| format!("{count} {kind}, the first is `{first}`");
     let is_of_image = |file: &str| objects.iter().any(|o| is_image(&o.name) && stem(&o.name) == stem(file));
-    if format.reads("x.jpg") && options.labels.is_none() {
+    let name = format.name();
+    if !OF_DATA.contains(&name) && format.reads("x.jpg") && options.labels.is_none() {
         for (kind, (count, first)) in &kinds {
             let Some(help) = help(kind, first, || is_of_image(first)) else { continue };
             let what = text(kind, *count, first);
             tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
-    } else {
-        let name = format.name();
+    } else if OF_DATA.contains(&name) {
         for (kind, (count, first)) in &kinds {
             let help = match () {
-                () if is_table(kind) => {
-                    "labels of arrays can be an array in the same file, others are joined by the trainer, by the key or \
-                     number of a record or the patient's name"
-                }
-                () if is_data(first) => {
-                    "if they belong to the records, convert all to one format; if not, move them elsewhere"
-                }
+                () if is_table(kind) && name == "arrays" => "labels can be an array in the file of the others",
+                () if is_table(kind) => "your program can join them by the records' keys, numbers or patients",
+                () if is_data(first) => "if they belong to the records, convert all to one format",
                 () => continue,
             };
             let what = text(kind, *count, first);
@@ -133,6 +129,9 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()
 }
+
+/// Formats whose files hold their records whole: no other file describes these.
+const OF_DATA: [&str; 9] = ["arrays", "dicom", "hdf5", "hdf5-files", "mds", "parquet", "tar", "tfrecord", "volumes"];
 
 /// What to do about files of this ending that are not read, if they may describe images; `is_of_image` returns whether
 /// an image has the same name.
@@ -190,7 +189,8 @@ fn is_about_the_dataset(name: &str) -> bool {
         || [".md", ".md5", ".sha1", ".sha256", ".pdf", ".py", ".ipynb", ".sh", ".log"]
             .iter()
             .any(|end| ends_with(base, end))
-        || matches!(base, "Thumbs.db" | "desktop.ini" | "wnids.txt" | "words.txt")
+        || base.starts_with("sample_submission")
+        || matches!(base, "Thumbs.db" | "desktop.ini" | "wnids.txt" | "words.txt" | "participants.tsv")
 }
 
 /// Datasets that are recognised by their names but not read: what they are, and what to do.

@@ -1,7 +1,7 @@
 //! Records that a file lists, by number or by the name of their object.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -43,9 +43,11 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
     let lines = || text.lines().map(plain).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let mut chosen = BTreeSet::new();
     let mut names: HashMap<&str, (u64, bool)> = HashMap::new();
-    // `000012` is a name. One such line shows that the others are names, too.
-    let is_padded = |line: &str| line.len() > 1 && line.starts_with('0') && line.bytes().all(|b| b.is_ascii_digit());
-    let are_names = lines().any(|(line, _)| is_padded(line));
+    // `000012` is a name, if an object is called so. Then the other lines are names, too.
+    let is_padded = |line: &&str| line.len() > 1 && line.starts_with('0') && line.bytes().all(|b| b.is_ascii_digit());
+    let padded: HashSet<&str> = lines().map(|(line, _)| line).filter(is_padded).collect();
+    let is_listed = |record| padded.contains(stem(base(&dataset.object(record))));
+    let are_names = !padded.is_empty() && (0..dataset.len()).any(is_listed);
     for (line, number) in lines() {
         match line.parse::<u64>() {
             Ok(_) if are_names => {
@@ -63,14 +65,16 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
             }
         }
     }
-    let object_of = |record: u64| stem(base(&dataset.object(record))).parse::<u64>().ok();
-    if let Some(record) = chosen.iter().copied().find(|record| object_of(*record).is_some_and(|name| name != *record)) {
+    // Names are only looked at if the first record that is chosen has another number for a name.
+    let number_of = |record: u64| stem(base(&dataset.object(record))).parse::<u64>().ok();
+    let is_other = |record: u64| number_of(record).is_some_and(|name| name != record && chosen.contains(&name));
+    let may_be_names = chosen.iter().any(|record| number_of(*record).is_some_and(|name| name != *record));
+    if may_be_names && let Some(record) = (0..dataset.len()).find(|record| is_other(*record)) {
         let object = dataset.object(record);
         tracing::warn!(
             record,
             object,
-            "numbers in the list are those of records, from 0, although objects are called by numbers; names have their \
-             endings, such as 12.jpg"
+            "numbers in the list are those of records, from 0, and no names: write names with their endings, such as 12.jpg"
         );
     }
     if !names.is_empty() {
@@ -149,6 +153,7 @@ mod tests {
             assert_eq!(records(text).unwrap(), "000001.png 000002.png", "{text:?}");
         }
         assert_eq!(records("1\n2\n").unwrap(), "000002.png a.png");
+        assert_eq!(records("01\n02\n").unwrap(), "000002.png a.png");
         let error = records("a.png\nfilename\n").unwrap_err().to_string();
         assert!(error.contains("`filename` in line 2"), "{error}");
         assert!(records("photo\na.png\n").unwrap_err().to_string().contains("`photo` in line 1"));

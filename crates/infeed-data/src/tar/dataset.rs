@@ -213,7 +213,15 @@ impl TarDataset {
             Some(!rest.starts_with(char::is_alphanumeric))
         };
         let shards = self.shards.shards();
-        if shards.len() > 1 && [shards.first(), shards.last()].into_iter().flatten().all(|s| is_named(s) == Some(true))
+        // `00000.tar` and `train-1.tar` are numbered parts, `n01440764.tar` is a class of ImageNet.
+        let numbered = |shard: &Stored<Indexed>| {
+            layout::stem(base(&shard.name)).trim_end_matches(|c: char| !c.is_alphabetic()).to_owned()
+        };
+        let words = shards.first().map(numbered).zip(shards.last().map(numbered));
+        let are_parts = words.is_some_and(|(first, last)| first == last && first != "n");
+        if shards.len() > 1
+            && !are_parts
+            && [shards.first(), shards.last()].into_iter().flatten().all(|s| is_named(s) == Some(true))
         {
             tracing::warn!(
                 url = source.url(),

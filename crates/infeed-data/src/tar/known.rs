@@ -284,9 +284,13 @@ impl Known {
             tracing::info!(shards = unknown.len(), url = source.url(), "indexing tar shards");
         }
         let mut shapes: HashSet<Arc<Shape>> = HashSet::new();
+        let mut endless = Vec::new();
         let mut found = find_each(source, tars, unknown, &self.foreign);
         while let Some(one) = found.next().await {
-            let (i, mut entry, samples) = one?;
+            let (i, mut entry, samples, has_no_end) = one?;
+            if has_no_end {
+                endless.push(i);
+            }
             match shapes.get(&entry.shape) {
                 Some(shape) => entry.shape = Arc::clone(shape),
                 None => _ = shapes.insert(Arc::clone(&entry.shape)),
@@ -294,6 +298,14 @@ impl Known {
             let at = spool.writer.add(&entry, &samples).map_err(no_room)?;
             spool.places.push((i, at));
             entries[i] = Some(entry);
+        }
+        if let Some(first) = endless.iter().min() {
+            tracing::warn!(
+                count = endless.len(),
+                first = source.display_name(&tars[*first].name),
+                "tars have no zeros at their ends: members may be missing, if they were cut or their writers were stopped; \
+                 write or fetch them again"
+            );
         }
         Ok(())
     }
@@ -394,8 +406,8 @@ fn copy_of(source: &Source, object: &Object, options: &OpenOptions) -> Option<Ma
     source.manifest(&format!("index-{name:016x}-{version:016x}"), options.manifests.as_deref())
 }
 
-/// A tar's number among all, its entry, and the bytes of its samples.
-type IndexedTar = Result<(usize, Entry, Vec<u8>)>;
+/// A tar's number among all, its entry, the bytes of its samples, and whether it has no end.
+type IndexedTar = Result<(usize, Entry, Vec<u8>, bool)>;
 
 /// Indexes shards, in any order.
 fn find_each(
@@ -413,7 +425,7 @@ fn find_each(
             let (i, tar, foreign) = &todo[at];
             let shard = index(&source, tar, foreign.as_ref()).await?;
             let (entry, samples) = Entry::of(&shard)?;
-            Ok((*i, entry, samples))
+            Ok((*i, entry, samples, shard.has_no_end))
         }
         .boxed()
     };

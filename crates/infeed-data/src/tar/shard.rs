@@ -41,6 +41,8 @@ pub struct Shard {
     pub job_shards: u32,
     #[doc(hidden)]
     pub has_crc: bool,
+    /// Whether the tar was found to end without the zeros that end a tar.
+    pub(super) has_no_end: bool,
     pub(super) extensions: Vec<String>,
     pub(super) samples: Samples,
     /// Class indices of the samples, as long as each sample has a `.cls` file with a number.

@@ -21,7 +21,7 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     let mut reads = Window::new(source, object).map_err(placed)?;
     let mut shard = Shard::of(object);
     let file = source.display_name(&object.name);
-    let links = walk_headers(&mut reads, object.size, &mut shard, &file).await.map_err(placed)?;
+    let links = walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
     if let Some((count, first)) = links {
         tracing::warn!(
             file,
@@ -34,13 +34,8 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     Ok(shard)
 }
 
-/// Adds the samples, and returns the number of links and the name of the first. `file` is named by warnings.
-async fn walk_headers(
-    reads: &mut Window<'_>,
-    size: u64,
-    shard: &mut Shard,
-    file: &str,
-) -> Result<Option<(u64, String)>> {
+/// Adds the samples, and returns the number of links and the name of the first.
+async fn walk_headers(reads: &mut Window<'_>, size: u64, shard: &mut Shard) -> Result<Option<(u64, String)>> {
     let mut links: Option<(u64, String)> = None;
     let cut = |what: String| Error::corrupt(what).with_hint("the tar is truncated; fetch it again");
     let mut at = 0u64;
@@ -58,7 +53,7 @@ async fn walk_headers(
             // Writers pad to 10 KiB, some to their own blocks. More bytes are another tar, which no tar reader reads.
             if size - at > TRAILING {
                 tracing::warn!(
-                    file,
+                    file = &*shard.name,
                     end = at,
                     size,
                     "the tar ends long before its file; of concatenated tars only the first is read"
@@ -112,12 +107,7 @@ async fn walk_headers(
         at = padded(end);
     }
     // Cut between two members, a tar looks like this; so do those of writers that were not closed.
-    tracing::warn!(
-        file,
-        size,
-        "the tar has no zeros at its end: members may be missing, if it was cut or its writer was stopped; write or fetch \
-         it again"
-    );
+    shard.has_no_end = true;
     Ok(links)
 }
 

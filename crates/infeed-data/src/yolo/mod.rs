@@ -32,7 +32,7 @@ use super::{
     labels::index_of,
     layout::{is_mark, keep_split, key},
     marked::{Marked, Outline, Outlines, Thing, Units, corners},
-    names::{base, ends_with, is_image},
+    names::{base, ends_with, is_image, parent},
     objects::nothing_to_read,
     pairs::with_marks,
     record::Dataset,
@@ -72,6 +72,13 @@ impl Format for Yolo {
             return None;
         }
         let pairs = pairs(objects, false);
+        // The texts of images with masks hold something else, unless their folder is that of YOLO.
+        let of_yolo = |text: usize| parent(&objects[text].name).split('/').any(|f| f.eq_ignore_ascii_case("labels"));
+        if objects.iter().any(|object| is_image(&object.name) && is_mark(&object.name))
+            && !pairs.iter().filter_map(|(_, text)| *text).any(of_yolo)
+        {
+            return None;
+        }
         let (image, text) = pairs.iter().find_map(|(image, text)| Some((*image, (*text)?)))?;
         let count = pairs.iter().filter(|(_, text)| text.is_some()).count();
         let (image, text) = (&objects[image].name, &objects[text].name);

@@ -247,7 +247,10 @@ pub(crate) fn tell_alike(arrays: &[Sight<'_>], series: &[Series]) {
 
 /// Groups with series of the same names, which are fields of one record, unless their names show that they are.
 fn alike_groups(series: &[Series]) -> Option<String> {
-    let groups = || series.iter().filter_map(|of| of.name.rsplit_once('/'));
+    // Next to an array of all, such as labels, groups are kinds of data. Groups of splits are another error.
+    let are_all =
+        series.iter().all(|of| of.name.split('/').all(|part| !SPLITS.contains(&part)) && of.name.contains('/'));
+    let groups = || series.iter().filter(|of| of.stacked || are_all).filter_map(|of| of.name.rsplit_once('/'));
     let is_kind = |group: &str| {
         let last = group.rsplit('/').next().unwrap_or(group);
         let begins = |word: &&str| last.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));

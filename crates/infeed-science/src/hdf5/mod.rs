@@ -42,7 +42,7 @@ use infeed_data::{
     arrays::listed,
     concat, difference,
     format::{Format, OpenOption, OpenOptions},
-    names::{ends_with, is_data, of_split, parent},
+    names::{ends_with, is_data, is_table, looks_like_mask, of_split, parent},
     objects::nothing_to_read,
     packed::Packing,
     record::Dataset,
@@ -106,7 +106,7 @@ impl Format for Hdf5 {
         async move {
             let named = objects.iter().any(|o| is_hdf5(&o.name));
             // Files with other names are read if the user named the format and no file has such a name.
-            let takes = |o: &&Object| is_hdf5(&o.name) || options.format.is_some() && !named;
+            let takes = |o: &&Object| is_hdf5(&o.name) || options.format.is_some() && !named && !is_table(&o.name);
             let files: Vec<&Object> = objects.iter().filter(takes).collect();
             if files.is_empty() {
                 return Err(nothing_to_read(source, &objects, "HDF5 files"));
@@ -187,7 +187,8 @@ async fn rows(source: &Source, files: &[&Object], columns: Option<&[String]>) ->
 fn warn_of_samples(source: &Source, all: &[Vec<ChunkedArray>]) {
     let shapes = |arrays: &[ChunkedArray]| arrays.iter().map(|array| array.shape.clone()).collect();
     let shapes: Vec<Vec<Vec<u64>>> = all.iter().map(|arrays| shapes(arrays)).collect();
-    if look_like_samples(&shapes) {
+    let has_mask = all.iter().flatten().any(|array| looks_like_mask(&array.name));
+    if look_like_samples(&shapes, has_mask) {
         tracing::warn!(
             url = source.url(),
             "the rows of HDF5 files are the records, {} of each of {} files; if each file is a record, set {}",
@@ -199,9 +200,9 @@ fn warn_of_samples(source: &Source, all: &[Vec<ChunkedArray>]) {
 }
 
 /// Whether files may be a record each, by the shapes of their arrays, which are the same in all files: those of one
-/// picture (`[H, W, C]` and perhaps `[H, W]`, or `[C, H, W]`, or several of one `[H, W]`), or of fewer rows than there are
-/// files. A number for each row shows that the rows are the records.
-fn look_like_samples(files: &[Vec<Vec<u64>>]) -> bool {
+/// picture (`[H, W, C]` and perhaps `[H, W]`, or `[C, H, W]`, or several of one `[H, W]` if one `has_mask` in its name), or
+/// of fewer rows than there are files. A number for each row shows that the rows are the records.
+fn look_like_samples(files: &[Vec<Vec<u64>>], has_mask: bool) -> bool {
     let Some(first) = files.first().filter(|first| files.len() > 1 && first.iter().all(|shape| shape.len() > 1)) else {
         return false;
     };
@@ -213,7 +214,7 @@ fn look_like_samples(files: &[Vec<Vec<u64>>]) -> bool {
     let channels_first =
         first.iter().all(|shape| matches!(shape[..], [channels, h, w] if is_channels(channels) && h > 4 && w > 4));
     let many = files.len() as u64 >= *rows;
-    let is_flat = first.len() > 1 && first.iter().all(|shape| shape[..] == [*rows, *width]);
+    let is_flat = has_mask && first.len() > 1 && first.iter().all(|shape| shape[..] == [*rows, *width]);
     *rows > 1
         && (many || channels_first || (channels_last || is_flat) && *rows > 4 && *width > 4)
         && files.iter().all(|shapes| shapes == first)
@@ -433,17 +434,19 @@ mod tests {
         let files = |count: usize, shapes: &[&[u64]]| {
             vec![shapes.iter().map(|shape| shape.to_vec()).collect::<Vec<_>>(); count]
         };
-        assert!(look_like_samples(&files(2, &[&[240, 240, 4], &[240, 240, 3]])));
-        assert!(look_like_samples(&files(3, &[&[3, 224, 320]])));
-        assert!(look_like_samples(&files(600, &[&[480, 640, 3], &[480, 640]])));
-        assert!(look_like_samples(&files(6, &[&[48, 64, 3], &[48, 64]])));
-        assert!(!look_like_samples(&files(3, &[&[128, 128]])), "rows of numbers");
-        assert!(!look_like_samples(&files(9, &[&[3, 64, 64, 3], &[3]])), "a label for each row");
-        assert!(!look_like_samples(&files(1, &[&[240, 240, 4]])), "one file");
-        assert!(!look_like_samples(&files(8, &[&[1000, 32, 32, 3], &[1000]])), "shards");
-        assert!(!look_like_samples(&files(600, &[&[480], &[480]])), "columns of numbers");
+        assert!(look_like_samples(&files(2, &[&[240, 240, 4], &[240, 240, 3]]), false));
+        assert!(look_like_samples(&files(3, &[&[3, 224, 320]]), false));
+        assert!(look_like_samples(&files(600, &[&[480, 640, 3], &[480, 640]]), false));
+        assert!(look_like_samples(&files(6, &[&[48, 64, 3], &[48, 64]]), false));
+        assert!(!look_like_samples(&files(3, &[&[128, 128]]), false), "rows of numbers");
+        assert!(look_like_samples(&files(3, &[&[256, 256], &[256, 256]]), true), "slices and their labels");
+        assert!(!look_like_samples(&files(3, &[&[50, 32], &[50, 32]]), false), "two vectors for each row");
+        assert!(!look_like_samples(&files(9, &[&[3, 64, 64, 3], &[3]]), false), "a label for each row");
+        assert!(!look_like_samples(&files(1, &[&[240, 240, 4]]), false), "one file");
+        assert!(!look_like_samples(&files(8, &[&[1000, 32, 32, 3], &[1000]]), false), "shards");
+        assert!(!look_like_samples(&files(600, &[&[480], &[480]]), false), "columns of numbers");
         let mut uneven = files(600, &[&[12, 64, 64]]);
         uneven[5][0][0] = 9;
-        assert!(!look_like_samples(&uneven), "volumes of several depths, whose slices are records");
+        assert!(!look_like_samples(&uneven, false), "volumes of several depths, whose slices are records");
     }
 }

@@ -253,7 +253,7 @@ impl Chosen {
                 None => format!("there is no column `{name}`, which the first file has"),
             };
             Err(Error::new(ErrorKind::Unsupported, what)
-                .with_hint(format!("open each kind of files separately, or name the columns of all with {COLUMNS}")))
+                .with_hint(format!("open each kind of files separately, or leave it out of {COLUMNS}")))
         };
         self.columns.iter().map(of).collect()
     }

@@ -116,6 +116,7 @@ impl Entry {
             sources: self.sources,
             job_shards: self.job_shards,
             has_crc: self.shape.has_crc,
+            has_no_end: false,
             extensions: self.shape.extensions.clone(),
             labels: labels.collect::<Result<_>>()?,
             samples,

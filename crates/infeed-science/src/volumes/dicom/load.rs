@@ -152,7 +152,9 @@ fn of_series(source: &Source, images: Vec<Image<'_>>, samples: u64) -> Result<Vo
             (all.len() == 1 && !first.is_empty()).then_some(first)
         })
         .collect();
-    let several = || in_folder.iter().filter(|(folder, series)| !folder.is_empty() && **series > 1);
+    // Folders of patients may hold several series, too, but hardly several of one picture.
+    let are_pictures = series.values().all(|images| images.len() == 1);
+    let several = || in_folder.iter().filter(|(folder, series)| are_pictures && !folder.is_empty() && **series > 1);
     if let (Some((first, series)), true) = (several().next(), several().count() > 1) {
         let (url, folders) = (source.url(), several().count());
         tracing::warn!(
