@@ -61,7 +61,7 @@ fn folders_that_may_be_no_classes_are_named() {
             &["--labels", "LABELS"],
             "a class consists of the names of others",
         ),
-        (&["11.png", "12.png", "list.txt: 1"], &["--record-list", "LIST"], "numbers in the list are those of records"),
+        (&["1.png", "2.png", "list.txt: 1"], &["--record-list", "LIST"], "numbers in the list are those of records"),
         (&["Cat/1.png", "cat/2.png", "dog/3.png"], &[], "names of classes differ only in case or blanks"),
         (
             &["1.png", "2.png", "labels.csv: file,label\n1.png,-1\n2.png,1\n"],
@@ -108,7 +108,11 @@ fn folders_that_may_be_no_classes_are_named() {
 
 #[test]
 fn usual_classes_have_no_warning() {
-    let cases: [&[&str]; 10] = [
+    let cases: [&[&str]; 14] = [
+        &["FaceMasks/1.png", "SheetMasks/2.png"],
+        &["PNGImages/a1.png", "PedMasks/a1_mask.png", "readme.txt: x"],
+        &["1.jpg", "1_flipped.jpg", "2.jpg", "2_flipped.jpg"],
+        &["a/1.png", "b/2.png", "sample_submission.csv: id,label"],
         &["A/1.png", "a/2.png"],
         &["cat/1.png", "dog/1.png"],
         &["0/1.png", "1/1.png", "2/1.png"],
@@ -317,5 +321,23 @@ fn shards_of_mds_that_no_index_lists_are_named() {
         let said = text(&output.stderr);
         assert!(output.status.success(), "{said}");
         assert_eq!(said.contains("1 shards that index.json does not list are not read"), is_named, "{name}: {said}");
+    }
+}
+
+#[test]
+fn what_is_right_in_splits_and_tables_has_no_warning() {
+    let cases: [(&[&str], &[&str], &str); 4] = [
+        (&["PNGImages/a.png", "PedMasks/a_mask.png", "Annotation/a.txt: # of PASCAL"], &[], "may hold masks"),
+        (
+            &["train/0.png", "labels.csv: file,label\ntrain/0.png,1\n", "other.csv: x"],
+            &["--labels", "LABELS"],
+            "next to",
+        ),
+        (&["train/a/0.png", "train/b/1.png", "test/images/2.png"], &["--split", "train"], "another split"),
+        (&["a/0.png", "a/1.png", "b/2.png", "list.txt: 2"], &["--record-list", "LIST"], "numbers in the list"),
+    ];
+    for (files, args, words) in cases {
+        let (code, warnings) = lines(files, args, "warning: ");
+        assert!(code == Some(0) && !warnings.iter().any(|line| line.contains(words)), "{files:?}: {warnings:?}");
     }
 }

@@ -243,7 +243,7 @@ fn tell_marks(names: &[&str], around: usize, tops: &BTreeSet<String>, source: &S
         _ => tops.iter().map(String::as_str).find(|top| layout::is_marks(top)),
     };
     let Some(marks) = marks else { return false };
-    let or = if layout::like_marks([marks].into_iter()).is_some() {
+    let or = if layout::like_marks(tops.iter().map(String::as_str)).is_some() || tops.len() > FEW {
         ""
     } else {
         ", or the same with the name of the other folder"
@@ -514,6 +514,8 @@ mod tests {
         assert_eq!(like(&["imgs", "imgs_label"]), Some("imgs_label"));
         assert_eq!(like(&["mask_weared_incorrect", "with_mask", "without_mask"]), None);
         assert_eq!(like(&["cat", "dog"]), None);
+        assert_eq!(like(&["FaceMasks", "SheetMasks"]), None);
+        assert_eq!(like(&["CXR", "ManualMask"]), Some("ManualMask"));
     }
 
     #[test]

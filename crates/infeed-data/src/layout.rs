@@ -226,9 +226,9 @@ pub(crate) fn like_marks<'a>(tops: impl Iterator<Item = &'a str> + Clone) -> Opt
         return None;
     }
     let joined = |top: &str| top.to_ascii_lowercase().replace(['_', '-', ' '], "");
-    let mut tops =
-        tops.filter(|top| any(top, &MARKS) || any(top, &["anno", "msk"]) || joined(top).contains("groundtruth"));
-    tops.next()
+    let is_like = |top: &&str| any(top, &MARKS) || any(top, &["anno", "msk"]) || joined(top).contains("groundtruth");
+    // `FaceMasks` and `SheetMasks` are classes.
+    tops.clone().find(|top| !is_like(top)).and_then(|_| tops.clone().find(is_like))
 }
 
 /// Whether a folder has a name that is usual for masks and labels.
