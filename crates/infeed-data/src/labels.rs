@@ -353,6 +353,9 @@ fn alike_but_for_a_word(names: &[&str], behind: bool) -> Option<(usize, String, 
             }
         };
         words.entry(word).or_default().insert((parent(name), rest));
+        if words.len() > 2 {
+            return None;
+        }
     }
     let [(a, of_a), (b, of_b)] = &words.into_iter().collect::<Vec<_>>()[..] else { return None };
     let (mask, image) = if looks_like_mask(a) { (a, b) } else { (b, a) };
