@@ -1092,7 +1092,7 @@ value_enum!(
 value_enum!(
     /// `--orientation`
     OrientationArg => Orientation {
-        /// Turn images of Hugging Face's tables and folders, as its library does, and no others
+        /// Turn images of Hugging Face's tables and folders and of YOLO, as their libraries do, and no others
         Auto => Self::Auto,
         /// Turn and mirror images upright
         Apply => Self::Apply,

@@ -545,7 +545,7 @@ class Loader:
       returns.
     - ``orientation`` (default None): ``"apply"`` turns and mirrors images as their files say (EXIF of JPEG, WebP and PNG, the
       Orientation tag of TIFF); ``"ignore"`` leaves pixels as stored. None: ``"apply"`` for Hugging Face's objects,
-      Parquet and folders with metadata, as that library does, ``"ignore"`` for everything else.
+      Parquet and folders with metadata and for YOLO, as their libraries do, ``"ignore"`` for everything else.
     - ``dtype`` (default ``"float32"``): type of images: ``"float32"``, ``"float16"``, ``"bfloat16"``, ``"uint8"``, and for
       volumes ``"int16"``. A name, or a type of numpy or torch.
     - ``channels_last`` (bool, default False): axes of images. False: ``[N, C, H, W]``; True: ``[N, H, W, C]``.

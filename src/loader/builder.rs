@@ -604,7 +604,8 @@ impl LoaderBuilder {
     }
 
     /// Whether images are rotated and mirrored by the orientation in their files: EXIF of JPEG, WebP and PNG, the tag
-    /// Orientation of TIFF. Default: as the dataset's own library does, that is, of Hugging Face's tables and folders.
+    /// Orientation of TIFF. Default: as the dataset's own library does, that is, for Hugging Face's tables and folders
+    /// and for YOLO.
     /// Does not apply to codecs of your own.
     ///
     /// Images that need turning are decoded whole, on the CPU. `Apply` needs the feature `jpeg`.

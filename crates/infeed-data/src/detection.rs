@@ -11,12 +11,12 @@ use infeed_core::{
 
 use super::{
     captions::Captions,
+    exif::is_on_a_side,
     files::Files,
     marked::{Marked, Units},
     record::{Dataset, ReadPlan, Sample, Value, index},
     schema::{Field, FieldKind, Schema},
     sizes::{Histogram, Sizes},
-    tiff::is_on_a_side,
 };
 
 /// Each file is a record, and so is an entry of every list.

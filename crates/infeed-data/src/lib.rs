@@ -50,6 +50,8 @@ mod contract;
 pub mod declared;
 mod detection;
 #[doc(hidden)]
+pub mod exif;
+#[doc(hidden)]
 pub mod files;
 mod filter;
 mod folder;

@@ -40,7 +40,7 @@ pub struct Schema {
     /// Names for the values of other index fields, such as patients; under `keypoints`, the names of key points.
     pub names: Vec<(String, Arc<[String]>)>,
     /// Whether the dataset's own library turns images upright by the orientation in their files, as Hugging Face's
-    /// `datasets` does. Loaders do so by default then.
+    /// `datasets` and YOLO's do. Loaders do so by default then.
     pub upright: bool,
 }
 

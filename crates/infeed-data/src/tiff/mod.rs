@@ -98,53 +98,14 @@ pub fn is_tiff(head: &[u8]) -> bool {
 /// A file with more directories than possible channels is not an image. The limit also ends a cyclic chain.
 const MOST_PAGES: usize = 255;
 
-/// The EXIF data of a JPEG, PNG or WebP. They are a small TIFF.
-fn exif_of(file: &[u8]) -> Option<&[u8]> {
-    if let Some(mut rest) = file.strip_prefix(&[0xff, 0xd8]) {
-        // Until the data of the image begin.
-        while let [0xff, marker, high, low, ..] = *rest
-            && marker != 0xda
-        {
-            let segment = rest.get(4..2 + usize::from(u16::from_be_bytes([high, low])))?;
-            match segment.strip_prefix(b"Exif\0\0") {
-                Some(exif) if marker == 0xe1 => return Some(exif),
-                _ => rest = &rest[4 + segment.len()..],
-            }
-        }
-        return None;
-    }
-    let (name, mut rest, is_png) = match file.strip_prefix(b"\x89PNG\r\n\x1a\n") {
-        Some(rest) => (b"eXIf", rest, true),
-        None => (b"EXIF", file.strip_prefix(b"RIFF")?.get(4..)?.strip_prefix(b"WEBP")?, false),
-    };
-    while let Some((head, more)) = rest.split_first_chunk::<8>() {
-        let [a, b, c, d, kind @ ..] = *head;
-        // WebP has the kind first, and an even number of bytes.
-        let (length, kind, after) = match is_png {
-            true => (u32::from_be_bytes([a, b, c, d]) as usize, kind, 4),
-            false => {
-                let length = u32::from_le_bytes(kind) as usize;
-                (length, [a, b, c, d], length % 2)
-            }
-        };
-        let content = more.get(..length)?;
-        if kind == *name {
-            return Some(content);
-        }
-        rest = more[length..].get(after..)?;
-    }
-    None
-}
-
-/// Whether an image file says that its image lies on a side.
-pub(crate) fn is_on_a_side(image: &[u8]) -> bool {
-    let exif = || if is_tiff(image) { Some(image) } else { exif_of(image) };
-    let orientation = exif().filter(|exif| is_tiff(exif)).and_then(|exif| {
-        let file = File { bytes: exif, big_endian: exif[0] == b'M', wide: false };
-        let (directory, _) = file.directory(file.uint(4, 4)?).ok()?;
-        directory.number(Tag::Orientation, 1).ok()
-    });
-    orientation.is_some_and(|orientation| (5..=8).contains(&orientation))
+/// The orientation of the first page, 1 to 8 as in EXIF, whose data are a small TIFF. `None` if there is none, or the
+/// bytes are damaged.
+pub(crate) fn orientation_of(tiff: &[u8]) -> Option<u64> {
+    // BigTIFF has its offsets elsewhere.
+    let plain = is_tiff(tiff) && tiff[2].max(tiff[3]) == 42;
+    let file = File { bytes: tiff, big_endian: tiff.first() == Some(&b'M'), wide: false };
+    let (directory, _) = file.directory(file.uint(4, 4).filter(|_| plain)?).ok()?;
+    directory.number(Tag::Orientation, 1).ok()
 }
 
 /// Reads all directories. The pixels that they point to are within the file.

@@ -25,7 +25,7 @@ use super::ImageCodec;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Orientation {
-    /// As the dataset's own library does: `Apply` for tables and folders of Hugging Face, which are
+    /// As the dataset's own library does: `Apply` for tables and folders of Hugging Face and for YOLO, which are
     /// [`upright`](../dataset/struct.Schema.html#structfield.upright), otherwise `Ignore`.
     #[default]
     Auto,
@@ -77,7 +77,7 @@ mod upright {
         error::{Error, ErrorKind, Result},
         types::ImageInfo,
     };
-    use infeed_data::tiff::parse_tiff;
+    use infeed_data::{exif::exif_of, tiff::parse_tiff};
     use infeed_jpeg::Orientation as Turn;
 
     use crate::codec::{ImageCodec, ImageHeader, PixelBuffer, Window, jpeg::Jpeg};
@@ -86,8 +86,7 @@ mod upright {
     pub(super) fn upright(codec: Arc<dyn ImageCodec>) -> Arc<dyn ImageCodec> {
         let says: fn(&[u8]) -> Turn = match codec.name() {
             "jpeg" => return Arc::new(Jpeg::new().orientation(true)),
-            "png" => of_png,
-            "webp" => of_webp,
+            "png" | "webp" => |file| exif_of(file).map_or_else(Turn::default, Turn::of_tiff),
             "tiff" => {
                 |file| parse_tiff(file).map_or_else(|_| Turn::default(), |tiff| Turn::of_number(tiff.orientation))
             }
@@ -95,35 +94,6 @@ mod upright {
             _ => return codec,
         };
         Arc::new(Upright { inner: codec, says })
-    }
-
-    /// The orientation in a PNG's EXIF chunk, which may follow the pixels.
-    fn of_png(file: &[u8]) -> Turn {
-        let mut rest = file.get(8..).unwrap_or_default();
-        while let Some(([a, b, c, d, kind @ ..], body)) = rest.split_first_chunk::<8>() {
-            let len = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-            match (kind, body.get(..len)) {
-                (b"eXIf", Some(exif)) => return Turn::of_tiff(exif),
-                (b"IEND", _) => break,
-                _ => {}
-            }
-            // Skip the checksum.
-            rest = body.get(len.saturating_add(4)..).unwrap_or_default();
-        }
-        Turn::default()
-    }
-
-    /// The orientation in a WebP's EXIF chunk. Some writers begin it with the prefix that JPEG uses.
-    fn of_webp(file: &[u8]) -> Turn {
-        let mut rest = file.get(12..).unwrap_or_default();
-        while let Some(([kind @ .., a, b, c, d], body)) = rest.split_first_chunk::<8>() {
-            let len = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-            if let (b"EXIF", Some(exif)) = (kind, body.get(..len)) {
-                return Turn::of_tiff(exif.strip_prefix(b"Exif\0\0").unwrap_or(exif));
-            }
-            rest = body.get(len.saturating_add(len % 2)..).unwrap_or_default();
-        }
-        Turn::default()
     }
 
     /// Turns the images that another codec decodes.
