@@ -226,8 +226,9 @@ fn warn_of_levels(runs: &[Run<'_>], around: usize, tops: &BTreeSet<String>, sour
 
 /// Warns of images that have the name of another. Returns whether it did.
 fn tell_alike(names: &[&str], source: &Source) -> bool {
-    let Some((count, image, mask, like)) = named_alike(names).or_else(|| alike_in_format(names)) else { return false };
-    let help = MASK_FILES.to(&like);
+    let Some(alike) = named_alike(names).or_else(|| alike_in_format(names)) else { return false };
+    let Alike { count, image, mask, pattern } = alike;
+    let help = MASK_FILES.to(&pattern);
     let what = format!(
         "{count} images have the name of another, such as `{mask}` and `{image}`: if they are masks, set {help}"
     );
@@ -277,15 +278,29 @@ fn twin<'n, 'a>(names: &[&'n str], around: usize, tops: &'a BTreeSet<String>) ->
         same && (all.len() == 2 && ending(a[0]) != ending(b[0]) || a.iter().any(|file| words(file) != words(a[0])))
     };
     let of = |at: usize| all[..at].iter().find(|(_, first)| is_twin(first, &all[at].1));
-    // Masks are hardly JPEGs.
-    let are_jpegs = |files: &[&str]| [".jpg", ".jpeg"].iter().any(|ending| ends_with(files[0], ending));
     let (first, last) = (1..all.len()).find_map(|at| Some((of(at)?, &all[at])))?;
-    Some(if are_jpegs(&last.1) && !are_jpegs(&first.1) { first.0 } else { last.0 })
+    // Masks are hardly JPEGs.
+    Some(if is_jpeg(last.1[0]) && !is_jpeg(first.1[0]) { first.0 } else { last.0 })
 }
 
-/// Images next to others whose name begins theirs, in another file format: `1.jpg` and `1.png`, `1_manual.png`. How
-/// many, the first with its image, and a pattern of such names; `None` if these are not usual. `names` are in order.
-fn named_alike(names: &[&str]) -> Option<(usize, String, String, String)> {
+fn is_jpeg(name: &str) -> bool {
+    ends_with(name, ".jpg") || ends_with(name, ".jpeg")
+}
+
+/// Images that have the names of others, and may be their masks.
+#[derive(Debug, PartialEq)]
+struct Alike<'a> {
+    count: usize,
+    /// An image, and the one of its name.
+    image: &'a str,
+    mask: &'a str,
+    /// Of their names, for `mask_files`.
+    pattern: String,
+}
+
+/// Images next to others whose name begins theirs, in another file format: `1.jpg` and `1.png`, `1_manual.png`. `None`
+/// if these are not usual. `names` are in order.
+fn named_alike<'a>(names: &[&'a str]) -> Option<Alike<'a>> {
     let (mut images, mut alike, mut first) = (0, 0, None);
     let mut last = "";
     for &name in names.iter().take(LOOKED_AT) {
@@ -299,51 +314,52 @@ fn named_alike(names: &[&str]) -> Option<(usize, String, String, String)> {
                 alike += 1;
                 let folder = parent(name);
                 let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-                first.get_or_insert_with(|| (last.to_owned(), name.to_owned(), format!("{folder}{{stem}}{rest}")));
+                first.get_or_insert_with(|| (last, name, format!("{folder}{{stem}}{rest}")));
             }
             _ => (images, last) = (images + 1, name),
         }
     }
-    let (image, mask, like) = first.filter(|_| 2 * alike >= images)?;
-    Some((alike, image, mask, like))
+    let (image, mask, pattern) = first.filter(|_| 2 * alike >= images)?;
+    Some(Alike { count: alike, image, mask, pattern })
 }
 
 /// The same for images in one file format: `1.png` and `1_L.png`, where each image has one of this ending; `image-1.png`
 /// and `label-1.png`.
-fn alike_in_format(names: &[&str]) -> Option<(usize, String, String, String)> {
+fn alike_in_format<'a>(names: &[&'a str]) -> Option<Alike<'a>> {
     let some = &names[..names.len().min(LOOKED_AT)];
     let known: HashMap<&str, &str> = some.iter().map(|name| (layout::stem(name), *name)).collect();
     let is_word = |text: &str| text.contains(char::is_alphabetic);
-    let mut found: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (at, name) in some.iter().enumerate() {
-        let stem = layout::stem(name);
+    // Of each ending, how many names have it, and the first with its image.
+    let mut endings: BTreeMap<&str, (usize, &str, &str)> = BTreeMap::new();
+    for &mask in some {
+        let stem = layout::stem(mask);
         let start = stem.len() - base(stem).len();
         let ends = stem[start..].char_indices().filter(|(_, c)| !c.is_alphanumeric() || c.is_uppercase());
-        let ending =
-            ends.map(|(at, _)| start + at).find(|at| known.contains_key(&stem[..*at]) && is_word(&stem[*at..]));
-        if let Some(ending) = ending {
-            found.entry(&stem[ending..]).or_insert((0, at)).0 += 1;
+        let found = ends.map(|(at, _)| stem.split_at(start + at)).find_map(|(before, ending)| {
+            let image = known.get(before).filter(|_| is_word(ending))?;
+            Some((ending, *image))
+        });
+        if let Some((ending, image)) = found {
+            endings.entry(ending).or_insert((0, image, mask)).0 += 1;
         }
     }
-    if let Some((ending, (count, at))) = found.into_iter().max_by_key(|(_, (count, _))| *count)
+    if let Some((ending, (count, image, mask))) = endings.into_iter().max_by_key(|(_, (count, ..))| *count)
         && count > 1
-        && let mask = some[at]
         // Copies and mirrored ones are JPEGs, as the images are.
-        && let is_jpeg = [".jpg", ".jpeg"].iter().any(|ending| ends_with(mask, ending))
-        && (2 * count == some.len() && !is_jpeg || looks_like_mask(ending) && 3 * count >= some.len())
+        && (2 * count == some.len() && !is_jpeg(mask) || looks_like_mask(ending) && 3 * count >= some.len())
     {
-        let (stem, format) = mask.split_at(layout::stem(mask).len());
-        let image = known.get(stem.strip_suffix(ending)?)?;
-        return Some((count, (*image).to_owned(), mask.to_owned(), format!("{{stem}}{ending}{format}")));
+        let format = &mask[layout::stem(mask).len()..];
+        return Some(Alike { count, image, mask, pattern: format!("{{stem}}{ending}{format}") });
     }
     alike_but_for_a_word(some, false).or_else(|| alike_but_for_a_word(some, true))
 }
 
 /// The same for names that have one of two words before (or `behind`) the same rest, of which one is a mask's.
-fn alike_but_for_a_word(names: &[&str], behind: bool) -> Option<(usize, String, String, String)> {
+fn alike_but_for_a_word<'a>(names: &[&'a str], behind: bool) -> Option<Alike<'a>> {
     let is_between = |c: char| !c.is_alphanumeric();
-    let mut words: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
-    for name in names {
+    // By word, the name of each folder and rest.
+    let mut words: BTreeMap<&str, BTreeMap<(&str, &str), &str>> = BTreeMap::new();
+    for &name in names {
         let stem = base(layout::stem(name));
         let (word, rest) = match behind {
             false => stem.split_at(stem.find(is_between)?),
@@ -352,37 +368,28 @@ fn alike_but_for_a_word(names: &[&str], behind: bool) -> Option<(usize, String, 
                 (word, &stem[..stem.len() - word.len()])
             }
         };
-        words.entry(word).or_default().insert((parent(name), rest));
+        words.entry(word).or_default().insert((parent(name), rest), name);
         if words.len() > 2 {
             return None;
         }
     }
     let [(a, of_a), (b, of_b)] = &words.into_iter().collect::<Vec<_>>()[..] else { return None };
-    let (mask, image) = if looks_like_mask(a) { (a, b) } else { (b, a) };
-    if of_a != of_b || !looks_like_mask(mask) || looks_like_mask(image) || of_a.len() < 2 {
+    let ((word, masks), (other, images)) =
+        if looks_like_mask(a) { ((a, of_a), (b, of_b)) } else { ((b, of_b), (a, of_a)) };
+    if images.len() < 2 || !images.keys().eq(masks.keys()) || !looks_like_mask(word) || looks_like_mask(other) {
         return None;
     }
-    let (folder, rest) = of_a.first()?;
-    let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-    let format = &names[0][layout::stem(names[0]).len()..];
-    let name = |word: &str, rest: &str| match behind {
-        false => format!("{folder}{word}{rest}{format}"),
-        true => format!("{folder}{rest}{word}{format}"),
+    let ((_, rest), image) = images.first_key_value()?;
+    let mask = masks.values().next()?;
+    let pattern = |word: &str, name: &str| {
+        let format = &name[layout::stem(name).len()..];
+        Some(match behind {
+            false => format!("{word}{}{{stem}}{format}", rest.chars().next()?),
+            true => format!("{{stem}}{}{word}{format}", rest.chars().next_back()?),
+        })
     };
-    // The character between the two stays in the pattern.
-    let between = rest.trim_matches(char::is_alphanumeric);
-    let any = match (behind, between.chars().next(), between.chars().last()) {
-        (false, Some(first), _) => format!("{first}{{stem}}"),
-        (true, _, Some(last)) => format!("{{stem}}{last}"),
-        _ => return None,
-    };
-    let place = |word: &str| match behind {
-        false => format!("{folder}{word}{any}{format}"),
-        // The same in all folders.
-        true => format!("{any}{word}{format}"),
-    };
-    let pattern = format!("{} => {}", place(image), place(mask));
-    Some((of_a.len(), name(image, rest), name(mask, rest), pattern))
+    let pattern = format!("{} => {}", pattern(other, image)?, pattern(word, mask)?);
+    Some(Alike { count: masks.len(), image, mask, pattern })
 }
 
 /// The label of each record: runs of equal labels, as class folders give them, or one by one if that is smaller.
@@ -432,7 +439,7 @@ mod tests {
 
     #[test]
     fn images_with_the_names_of_others_are_told() {
-        let like = |names: &[&str]| named_alike(names).map(|(count, _, _, like)| (count, like));
+        let like = |names: &[&str]| named_alike(names).map(|alike| (alike.count, alike.pattern));
         let found = |count, like: &str| Some((count, like.to_owned()));
         assert_eq!(like(&["1.jpg", "1.png", "2.jpg", "2.png"]), found(2, "{stem}.png"));
         assert_eq!(like(&["x/a.jpg", "x/a_1stHO.png", "x/b.jpg", "x/b_1stHO.png"]), found(2, "x/{stem}_1stHO.png"));
@@ -441,23 +448,18 @@ mod tests {
         {
             assert_eq!(like(names), None, "{names:?}");
         }
-        let like = |names: &[&str]| {
-            alike_in_format(names).map(|(count, image, mask, like)| (count, image + " " + &mask, like))
-        };
         for (names, pattern) in [
             (["c/1-mask.png", "c/1.png", "c/2-mask.png", "c/2.png"], "{stem}-mask.png"),
             (["c/1.png", "c/1_L.png", "c/2.png", "c/2_L.png"], "{stem}_L.png"),
             (["c/1.png", "c/1Mask.png", "c/2.png", "c/2Mask.png"], "{stem}Mask.png"),
             (
                 ["c/image-1.png", "c/image-2.png", "c/label-1.png", "c/label-2.png"],
-                "c/image-{stem}.png => c/label-{stem}.png",
+                "image-{stem}.png => label-{stem}.png",
             ),
             (["c/1.image.png", "c/1.mask.png", "c/2.image.png", "c/2.mask.png"], "{stem}.image.png => {stem}.mask.png"),
         ] {
-            let found = like(&names).unwrap();
-            assert_eq!((found.0, &*found.2), (2, pattern), "{found:?}");
-            let (image, mask) = found.1.split_once(' ').unwrap();
-            assert!(names.contains(&image) && names.contains(&mask), "{found:?}");
+            let found = alike_in_format(&names).unwrap();
+            assert_eq!((found.count, &*found.pattern), (2, pattern), "{found:?}");
             let sides = pairs::sides_by(&names, pattern).unwrap();
             assert_eq!((sides.images.len(), sides.masks.len()), (2, 2), "{pattern}");
         }
@@ -470,7 +472,7 @@ mod tests {
             &["1.png", "1_1.png", "2.png", "2_1.png"],
             &["a\u{9b}2\u{202e}b.png", "ä\u{202e}c.png", "\u{202e}.png"],
         ] {
-            assert_eq!(like(names), None, "{names:?}");
+            assert_eq!(alike_in_format(names), None, "{names:?}");
         }
     }
 
@@ -490,10 +492,7 @@ mod tests {
             let tops: BTreeSet<String> = names.iter().filter_map(|n| Some(n.split_once('/')?.0.to_owned())).collect();
             let _ = (named_alike(&names), super::twin(&names, 0, &tops));
             let _ = layout::like_marks(tops.iter().map(String::as_str));
-            if let Some((_, image, mask, pattern)) = alike_in_format(&names) {
-                for name in [image, mask] {
-                    proptest::prop_assert!(names.contains(&name.as_str()), "{name}");
-                }
+            if let Some(Alike { pattern, .. }) = alike_in_format(&names) {
                 let sides = pairs::sides_by(&names, &pattern);
                 proptest::prop_assert!(sides.is_ok_and(|sides| !sides.masks.is_empty()), "{pattern}");
             }

@@ -166,11 +166,15 @@ impl<'a> Pattern<'a> {
         Ok(Self { before, after: after.strip_suffix(".*").unwrap_or(after) })
     }
 
-    /// What `{stem}` stands for in a name that fits.
-    fn stem_of<'n>(&self, name: &'n str) -> Option<&'n str> {
-        let tail = if is_image(self.after) { name } else { stem(name) };
-        let stem = tail.strip_prefix(self.before)?.strip_suffix(self.after)?;
-        (!stem.is_empty()).then_some(stem)
+    /// What `{stem}` stands for in a name that fits, including the folders before a pattern that names none.
+    fn stem_of<'n>(&self, name: &'n str) -> Option<Cow<'n, str>> {
+        let within = |name: &'n str| {
+            let tail = if is_image(self.after) { name } else { stem(name) };
+            let stem = tail.strip_prefix(self.before)?.strip_suffix(self.after)?;
+            (!stem.is_empty()).then_some(stem)
+        };
+        let below = || within(base(name)).filter(|_| !self.before.contains('/'));
+        within(name).map(Cow::Borrowed).or_else(|| Some(joined(parent(name), below()?).into()))
     }
 }
 
@@ -185,7 +189,7 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     let mut images: Vec<(u32, &str)> = Vec::new();
     for (at, name) in (0u32..).zip(names) {
         match of_masks.stem_of(name) {
-            Some(stem) => sides.masks.push((at, stem.to_owned())),
+            Some(stem) => sides.masks.push((at, stem.into_owned())),
             None => images.push((at, name)),
         }
     }
@@ -201,7 +205,7 @@ pub(crate) fn sides_by(names: &[&str], pattern: &str) -> Result<Sides> {
     if let Some(of_images) = of_images {
         let known: HashSet<&str> = sides.masks.iter().map(|(_, stem)| stem.as_str()).collect();
         for (at, name) in images.drain(..) {
-            match of_images.stem_of(name).filter(|stem| known.contains(stem)) {
+            match of_images.stem_of(name).filter(|stem| known.contains(&**stem)) {
                 Some(found) => sides.images.push((at, format!("{found}{}", &name[stem(name).len()..]))),
                 None => sides.others.push(at),
             }
@@ -339,6 +343,10 @@ mod tests {
         let sides = sides_by(&names, "images/{stem}_training.tif => 1st_manual/{stem}_manual1.gif").unwrap();
         assert_eq!((&sides.images[..], &sides.masks[..]), (&[(1, "21.tif".into())][..], &[(0, "21".into())][..]));
         assert_eq!(sides.others, [2]);
+        // In any folder.
+        let sides =
+            sides_by(&["a/img_1.png", "a/mask_1.png", "b/img_1.png", "b/mask_1.png"], "img_{stem} => mask_{stem}");
+        assert_eq!(sides.unwrap().images, [(0, "a/1.png".to_owned()), (2, "b/1.png".to_owned())]);
         // Of Pascal VOC's photographs most have no mask.
         let names = ["JPEGImages/a.jpg", "JPEGImages/b.jpg", "SegmentationClass/b.png"];
         let sides = sides_by(&names, "JPEGImages/{stem}.jpg => SegmentationClass/{stem}.png").unwrap();
