@@ -64,7 +64,10 @@ impl Table {
     /// `NotFound` for images that are not listed, `Corrupt` for labels that can't be determined.
     pub(crate) fn labels_of(self, names: &Names<'_>, given: Option<Arc<[String]>>, only: bool) -> Result<Labels> {
         let (numbers, classes) = self.numbers(given)?;
-        if classes.is_none() && numbers.contains(&-1) && numbers.contains(&1) && !numbers.iter().any(|n| n.abs() != 1) {
+        if classes.is_none()
+            && [-1, 1].iter().all(|n| numbers.contains(n))
+            && numbers.iter().all(|n| [-1, 1].contains(n))
+        {
             tracing::warn!("labels are -1 and 1, and stay as they are; -1 is no class index: if it means no, write 0");
         }
         let written: Vec<&str> = self.entries.iter().map(|entry| entry.file.as_str()).collect();

@@ -109,13 +109,7 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
     let text = |kind: &str, count: usize, first: &str| format!("{count} {kind}, the first is `{first}`");
     let is_of_image = |file: &str| objects.iter().any(|o| is_image(&o.name) && stem(&o.name) == stem(file));
     let name = format.name();
-    if !OF_DATA.contains(&name) && format.reads("x.jpg") && options.labels.is_none() {
-        for (kind, (count, first)) in &kinds {
-            let Some(help) = help(kind, first, || is_of_image(first)) else { continue };
-            let what = text(kind, *count, first);
-            tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
-        }
-    } else if OF_DATA.contains(&name) {
+    if OF_DATA.contains(&name) {
         for (kind, (count, first)) in &kinds {
             let help = match () {
                 () if is_table(kind) && name == "arrays" => "labels can be an array in the file of the others",
@@ -125,6 +119,12 @@ pub(super) fn left_out(source: &Source, objects: &[Object], options: &OpenOption
             };
             let what = text(kind, *count, first);
             tracing::warn!(url = source.url(), "files next to those of the format {name} are not read: {what}; {help}");
+        }
+    } else if format.reads("x.jpg") && options.labels.is_none() {
+        for (kind, (count, first)) in &kinds {
+            let Some(help) = help(kind, first, || is_of_image(first)) else { continue };
+            let what = text(kind, *count, first);
+            tracing::warn!(url = source.url(), "files that may describe the images are not read: {what}; {help}");
         }
     }
     kinds.iter().map(|(kind, (count, first))| text(kind, *count, first)).collect()

@@ -65,7 +65,7 @@ fn choose(dataset: &dyn Dataset, text: &str) -> Result<Vec<u64>> {
             }
         }
     }
-    // Names are only looked at if the first record that is chosen has another number for a name.
+    // All names are looked at only if a chosen record is called by another number.
     let number_of = |record: u64| stem(base(&dataset.object(record))).parse::<u64>().ok();
     let is_other = |record: u64| number_of(record).is_some_and(|name| name != record && chosen.contains(&name));
     let may_be_names = chosen.iter().any(|record| number_of(*record).is_some_and(|name| name != *record));

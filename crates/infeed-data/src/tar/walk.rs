@@ -20,11 +20,11 @@ pub(super) async fn walk(source: &Source, object: &Object) -> Result<Shard> {
     let placed = |e: Error| e.at_stage(Stage::Open).at_object(source.display_name(&object.name));
     let mut reads = Window::new(source, object).map_err(placed)?;
     let mut shard = Shard::of(object);
-    let file = source.display_name(&object.name);
     let links = walk_headers(&mut reads, object.size, &mut shard).await.map_err(placed)?;
     if let Some((count, first)) = links {
+        let object = source.display_name(&object.name);
         tracing::warn!(
-            file,
+            object,
             first,
             "{count} members are links without bytes of their own, and are left out; pack the tar without links"
         );

@@ -266,21 +266,6 @@ impl ParquetDataset {
         error.at_object(format!("{file}, row group {number}, column {name}")).at_range(range.clone())
     }
 
-    /// The class of a text: one of the given names, otherwise an index among them.
-    fn class_of(&self, text: &[u8], row: usize) -> Result<i64> {
-        let classes = self.schema.classes.as_deref().unwrap_or_default();
-        if let Some(at) = classes.iter().position(|class| class.as_bytes() == text) {
-            return Ok(at as i64);
-        }
-        let text = String::from_utf8_lossy(text);
-        text.trim().parse().ok().filter(|label| is_class(*label, classes)).ok_or_else(|| {
-            let shown = text.chars().take(40).collect::<String>();
-            let shown = shown.escape_debug();
-            Error::corrupt(format!("label `{shown}` of row {row} of the group is not among the classes"))
-                .with_hint(format!("add it to {CLASSES}, or set {SKIP}; without {CLASSES} labels are texts"))
-        })
-    }
-
     /// The value of a row in the decoded chunk `at` of a group.
     fn value(&self, group: &Group, at: usize, row: usize, decoded: &Bytes) -> Result<Value> {
         let Column { kind, name, unsigned, .. } = &self.columns[at % self.columns.len()];
@@ -316,7 +301,12 @@ impl ParquetDataset {
             let place = decode::bytes_of(decoded, row)?;
             return match kind {
                 ColumnKind::Image => place.map(|place| Value::Encoded(copy(place))).ok_or_else(none),
-                ColumnKind::TextLabel => self.class_of(&decoded[place.ok_or_else(none)?], row).map(Value::Label),
+                ColumnKind::TextLabel => {
+                    let label = self.schema.label_of(&decoded[place.ok_or_else(none)?]).map_err(|e| {
+                        e.with_hint(format!("add that of row {row} of the group to {CLASSES}, or set {SKIP}; without {CLASSES} labels are texts"))
+                    });
+                    label.map(Value::Label)
+                }
                 _ => Ok(Value::Bytes(place.map_or_else(Bytes::new, copy))),
             };
         }

@@ -138,8 +138,12 @@ fn texts_of_the_label_column_are_classes_if_these_are_given() {
     assert_eq!(dataset.schema().fields, [Field::label()]);
     let found = shown(&*dataset);
     assert_eq!(found[..3], ["1", "0", "1"]);
-    assert!(found[3].contains("label `wolf \\u{1}` of row 3") && found[3].contains("column label"), "{}", found[3]);
-    assert!(found[4].contains("label `` of row 4 of the group is not among the classes"), "{}", found[4]);
+    for (error, label) in
+        [(&found[3], "`wolf \\u{1}` is no number, and not among the 2"), (&found[4], "`` is no number")]
+    {
+        assert!(error.contains(label) && error.contains("column label"), "{error}");
+    }
+    assert!(found[3].contains("row 3 of the group") && found[4].contains("row 4 of the group"), "{found:?}");
     // Without classes, and in any other column, texts are texts.
     let kind = |open: infeed_data::Open| block_on(open.into_future()).unwrap().schema().fields[0].kind.name();
     assert_eq!(kind(files(&[bytes])), "text");

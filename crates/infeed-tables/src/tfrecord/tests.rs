@@ -390,7 +390,7 @@ fn places_are_kept_and_files_that_changed_are_indexed_again() {
 fn texts_called_label_are_classes_if_classes_are_given() {
     let labelled = |text: &str| record(&field(1, &entry("label", 1, &field(1, text.as_bytes()))));
     let lines = ["dog", "cat", "cow"].map(labelled).concat();
-    // A picture next to it is no file of records.
+    // The file next to it holds no records.
     let source = || source(&[("a.tfrecord", lines.clone()), ("map.pbtxt", b"item {}".to_vec())]);
     let given = ["cat", "dog"].map(str::to_owned);
     let dataset = block_on(open_source(source()).format("tfrecord").classes(given).into_future()).unwrap();
